@@ -1,13 +1,8 @@
-"""Events and others' text as a person at a terminal reads them."""
+"""Events as a person at a terminal reads them."""
 
 from claw_r1.schemas import arrays
 from claw_r1.schemas.events import CallCaptured, Event
 from claw_r1.schemas.http import version_label
-
-
-def printable(text: str) -> str:
-    """Somebody else's text for a terminal: what is not printable, line breaks too, stands there by its number."""
-    return "".join(each if each.isprintable() else f"<U+{ord(each):04X}>" for each in text)
 
 
 def one_line(event: Event) -> str:

@@ -91,6 +91,8 @@ def _groups(catalogue: Catalogue, role: str) -> Iterator[Grant]:
     yield Grant("group", catalogue.readers_group, "describe")
     if role == "streams":
         yield Grant("group", catalogue.streams_group, "read")
+    if role == "gateway":  # what an order has had is in the pool, or lies behind what streams committed
+        yield Grant("group", catalogue.streams_group, "describe")
     if role in ("rewards", "quality"):
         yield Grant("group", f"{catalogue.prefix}.{role}", "read", prefixed=True)
     if role in ("operator", "dashboard"):
@@ -107,6 +109,6 @@ def _transactions(catalogue: Catalogue, role: str) -> Iterator[Grant]:
     }
     if stem := stems.get(role):
         yield Grant("transactional_id", stem, "write", prefixed=True)
-    if role == "operator":  # as streams in a rebuild, and a copy's own
-        for stem in (f"{catalogue.streams_group}-", f"{catalogue.prefix}.copy."):
+    if role == "operator":  # as streams in a rebuild, as a scorer in a backfill, and a copy's own
+        for stem in (f"{catalogue.streams_group}-", f"{catalogue.prefix}.rewards.", f"{catalogue.prefix}.copy."):
             yield Grant("transactional_id", stem, "write", prefixed=True)

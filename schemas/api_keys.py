@@ -50,6 +50,11 @@ class ApiKey:
         """By what people tell it from others: its name, else the first 16 hex digits of its hash."""
         return self.name or self.digest.hex()[:16]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Returns whether it reaches nothing but what begins with its scope."""
+        return bool(self.scope) or self.idle_s is not None
+
     def why_invalid(self, at_us: int) -> str | None:
         """Returns why the key opens nothing at this time (UTC microseconds), in words for who has it; None: it is valid."""
         if self.revoked:

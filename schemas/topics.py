@@ -182,7 +182,7 @@ WORKERS = Topic(
     policy="compact",
     records=("WorkerReported",),
     writers=("rollout supervisors",),
-    readers=("gateway (routing)", "trainer", "dashboard", "claw"),
+    readers=("gateway (routing)", "trainer", "rollout (its name)", "dashboard", "claw"),
     doc="What each rollout worker is and can do now.",
     config={"message.timestamp.type": "LogAppendTime"},  # how old a report is must not depend on the worker's clock
 )

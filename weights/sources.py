@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
+from claw_r1.schemas.api_keys import is_loopback
 from claw_r1.schemas.http import WEIGHTS_HEADER
 from claw_r1.weights.deadline import Deadline
 from claw_r1.weights.errors import ManifestMismatch, SecretMissing, TransferFailed
@@ -116,10 +117,15 @@ class FromTrainer:
 
 
 def connection_to(url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    """A connection to an offer, not yet made. Raises TransferFailed for another URL than http:// and https://."""
+    """A connection to an offer, not yet made. Raises TransferFailed for another URL than http:// and https://, and for http://
+    to another host where this end proves itself by TLS: who offers proves nothing there, and would get the secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise TransferFailed(f"{url} is no http:// or https:// URL")
+    if parts.scheme == "http" and tls is not None and not is_loopback(parts.hostname):
+        raise TransferFailed(
+            f"{url} offers weights in clear, and CLAW_WEIGHTS_TLS_* is set here: set it at the trainer, too"
+        )
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
     context = tls or ssl.create_default_context()

@@ -12,6 +12,7 @@ from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.data.settings import RebuildSettings
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.notice import Progress
+from claw_r1.eventlog.errors import AccessRefused
 from claw_r1.eventlog.kafka.admin import as_on_broker, end_offsets, offsets_at
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
@@ -37,7 +38,11 @@ def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, 
     target = settings.model_copy(update={"generation": generation})
     started_s = time.monotonic()
     progress = Progress(f"claw rebuild: generation {generation}: {{done}} of {{total}} facts")
-    done = rebuild(target, vector(settings, request.to), progress, request.flush_facts)
+    try:
+        done = rebuild(target, vector(settings, request.to), progress, request.flush_facts)
+    except AccessRefused as refused:
+        own = f"a generation's topics and ids are its own: `claw topics acls --generation {generation} --apply`"
+        raise CannotRun(f"{refused}; {own}") from refused
     return done, time.monotonic() - started_s
 
 

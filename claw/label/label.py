@@ -13,14 +13,13 @@ from pathlib import Path
 import orjson
 from msgspec.structs import replace
 
-from claw_r1.claw.answers import Answer
+from claw_r1.claw.answers import Answer, printable
 from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.label.commands import LabelOptions
 from claw_r1.claw.notice import notice
 from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
-from claw_r1.claw.rendering import printable
 from claw_r1.consumers.pool.event_json import as_plain
 from claw_r1.datapool.feedback import (
     Comparison,

@@ -90,6 +90,7 @@ def create_app(
         script_hashes=hashes,
         body_bytes_max=settings.body_bytes_max,
         public_url=settings.public_url,
+        documents=views.keys(),
     )
 
 

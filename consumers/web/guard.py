@@ -1,6 +1,6 @@
 """The guard before every route of a page: whose request it is, and what a browser may do with the answer."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,22 +15,33 @@ POLICY = (
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 SAFE = ("GET", "HEAD")
+FOREIGN = "this request comes from another site"
 
 
 class PageGuard:
     """Wraps a page: requests of other sites are refused, answers carry the headers.
 
     Without keys, Host and Origin must name this machine, as at the gateway: a page from elsewhere that a browser here has
-    open sends its own. With keys, the origin of a request must be the address that it was sent to.
+    open sends its own. With keys, the origin of a request must be the address that it was sent to. Another site may open a
+    document by a link, and nothing else.
     """
 
     def __init__(
-        self, app: ASGIApp, *, keys: bool, script_hashes: Iterable[str], body_bytes_max: int, public_url: str = ""
+        self,
+        app: ASGIApp,
+        *,
+        keys: bool,
+        script_hashes: Iterable[str],
+        body_bytes_max: int,
+        public_url: str = "",
+        documents: Collection[str] = (),
     ) -> None:
-        """script_hashes: of the inline import map, `sha256-…`. public_url: of the proxy before the page, or empty."""
+        """script_hashes: of the inline import map, `sha256-…`. public_url: of the proxy before the page, or empty. documents: the
+        paths to which a link may lead."""
         self.app = app
         self._public = urlsplit(public_url)
         self._keys = keys
+        self._documents = documents
         self._body_bytes_max = body_bytes_max
         hashes = "".join(f" '{each}'" for each in script_hashes)
         self._headers = {
@@ -55,21 +66,23 @@ class PageGuard:
 
         if self._public.scheme:
             scope["scheme"] = self._public.scheme
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
         await (refusal or self.app)(scope, receive, with_headers)
 
-    def _refusal(self, method: str, headers: Headers) -> Response | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if len(headers.getlist("host")) > 1:
             return problem(400, "a request has one Host header")
         if not self._keys and not (names_loopback(host) and (origin is None or names_loopback(origin))):
             return problem(403, "without --keys this page is for this machine alone: open it by 127.0.0.1 or localhost")
         if origin is not None and _authority(origin) not in (host.lower(), self._public.netloc.lower() or host.lower()):
-            return problem(403, "this request comes from another site")
+            return problem(403, FOREIGN)
+        site = headers.get("sec-fetch-site", "same-origin")  # who has no browser sends none
         if method in SAFE:
-            return None
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return problem(403, "this request comes from another site")
+            follows_link = path in self._documents and headers.get("sec-fetch-mode") == "navigate"
+            return None if follows_link or site in ("same-origin", "none") else problem(403, FOREIGN)
+        if site != "same-origin":
+            return problem(403, FOREIGN)
         bodiless = method == "DELETE" and "transfer-encoding" not in headers
         length = headers.get("content-length", "0" if bodiless else None)
         if length is None or not length.isdecimal():

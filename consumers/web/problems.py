@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.datapool.errors import PoolError
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import AccessRefused, LogError
 
 PROBLEM = "application/problem+json"
 
@@ -71,10 +71,11 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(LogError)
     async def of_log(request: Request, error: LogError) -> Response:
+        says = "the log refuses this page" if isinstance(error, AccessRefused) else "the log does not answer"
         if request.method in ("GET", "HEAD"):
-            return problem(503, f"the log does not answer: {error}")
+            return problem(503, f"{says}: {error}")
         unknown = "it is not known whether it was written: look, then say it again"
-        return problem(503, f"the log does not answer, and {unknown} ({error})")
+        return problem(503, f"{says}, and {unknown} ({error})")
 
     @app.exception_handler(PoolError)
     async def of_pool(_: Request, error: PoolError) -> Response:

@@ -36,6 +36,8 @@ MAY_ON_PAGES: Mapping[PageAct, tuple[Role, ...]] = {
 WRITES = ("judge", "operate")
 SIGN_IN = "sign in: POST /api/v1/session with a key of `claw keys create NAME --role annotator`"
 
+NARROW = "this key reaches what begins with its scope, and a page shows all of the pool: take one without --scope and --idle-s"
+
 
 @dataclass(slots=True, kw_only=True)
 class PageSession:
@@ -83,6 +85,8 @@ class PageSessions:
                 raise PageProblem(
                     403, f"a key of role {key.role} opens no page: it takes annotator, reader or operator"
                 )
+            if key.is_narrow:
+                raise PageProblem(403, NARROW)
             role, digest, name = key.role, key.digest, key.name or key.digest.hex()[:12]
         session = PageSession(who=name, role=role, token=secrets.token_urlsafe(24), digest=digest)
         cookie = secrets.token_urlsafe(32)
@@ -133,7 +137,7 @@ class PageSessions:
         if self.keys is None or session.digest is None:
             return self.keys is None
         key = self.keys.by_digest(session.digest)
-        if key is None or key.why_invalid(now_us()) is not None:
+        if key is None or key.why_invalid(now_us()) is not None or key.is_narrow:
             return False
         session.role = key.role
         return True

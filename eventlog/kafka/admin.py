@@ -55,16 +55,12 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicState:
-    """A topic of the catalogue as it is on the broker."""
+class TopicSize:
+    """The size of a topic of the catalogue on the broker, which every role may see."""
 
     name: str
     partitions: int
     replication: int
-    config: Mapping[str, str]
-    """The settings that the catalogue speaks about, with the broker's values."""
-    min_insync: int
-    """Replicas that must have a record before it is acknowledged."""
     begin_offsets: Mapping[int, int]
     end_offsets: Mapping[int, int]
 
@@ -72,6 +68,16 @@ class TopicState:
     def records(self) -> int:
         """Offsets in use; transaction markers and compacted records count, so this is an upper bound."""
         return sum(end - self.begin_offsets[number] for number, end in self.end_offsets.items())
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState(TopicSize):
+    """A topic of the catalogue as it is on the broker, with its settings, which the operator alone may see."""
+
+    config: Mapping[str, str]
+    """The settings that the catalogue speaks about, with the broker's values."""
+    min_insync: int
+    """Replicas that must have a record before it is acknowledged."""
 
 
 def check_broker(settings: LogSettings, timeout_s: float = 8) -> BrokerInfo:
@@ -119,17 +125,25 @@ def with_topics(settings: LogSettings) -> LogSettings:
     return settings
 
 
-def describe_topics(settings: LogSettings) -> list[TopicState]:
-    """The catalogue's topics that are on the broker, in the catalogue's order."""
+def topic_sizes(settings: LogSettings) -> list[TopicSize]:
+    """The catalogue's topics that are on the broker, in the catalogue's order, for a user of any role."""
     catalogue = settings.catalogue()
     existing = _found(settings, [catalogue.name(topic) for topic in catalogue])
     topics = {catalogue.name(topic): topic for topic in catalogue if catalogue.name(topic) in existing}
     if not topics:
         return []
     begins, ends = _offsets(settings, list(topics.values()), OFFSET_BEGINNING, OFFSET_END)
-    configs = _configs(AdminClient(admin_config(settings)), settings, list(topics))
-    kept = {name: catalogue.settings(topic) for name, topic in topics.items()}
-    return [_state(existing[name], kept[name], configs[name], begins, ends) for name in topics]
+    return [_size(existing[name], begins, ends) for name in topics]
+
+
+def describe_topics(settings: LogSettings) -> list[TopicState]:
+    """The same with their settings, for the operator's user. Raises AccessRefused for another role's."""
+    sizes = topic_sizes(settings)
+    if not sizes:
+        return []
+    catalogue, names = settings.catalogue(), [size.name for size in sizes]
+    configs = _configs(AdminClient(admin_config(settings)), settings, names)
+    return [_state(size, catalogue.settings(catalogue.topic(size.name)), configs[size.name]) for size in sizes]
 
 
 def diff_topics(settings: LogSettings) -> list[str]:
@@ -313,20 +327,14 @@ def _configs(
         raise request_failure(error_of(raised), settings) from raised
 
 
-def _state(
-    metadata: TopicMetadata,
-    kept: Mapping[str, str],
-    config: Mapping[str, str],
-    begins: Mapping[Place, int],
-    ends: Mapping[Place, int],
-) -> TopicState:
-    name = str(metadata.topic)
-    return TopicState(
-        name=name,
-        partitions=len(metadata.partitions),
-        replication=min(len(at.replicas) for at in metadata.partitions.values()),
-        config={key: config[key] for key in kept if key in config},
-        min_insync=int(config.get("min.insync.replicas", 1)),
-        begin_offsets={number: begins[name, number] for number in sorted(metadata.partitions)},
-        end_offsets={number: ends[name, number] for number in sorted(metadata.partitions)},
-    )
+def _size(metadata: TopicMetadata, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> TopicSize:
+    name, replication = str(metadata.topic), min(len(at.replicas) for at in metadata.partitions.values())
+    kept = ({number: offsets[name, number] for number in sorted(metadata.partitions)} for offsets in (begins, ends))
+    return TopicSize(name, len(metadata.partitions), replication, *kept)
+
+
+def _state(size: TopicSize, kept: Mapping[str, str], config: Mapping[str, str]) -> TopicState:
+    own = {key: config[key] for key in kept if key in config}
+    insync = int(config.get("min.insync.replicas", 1))
+    offsets = size.begin_offsets, size.end_offsets
+    return TopicState(size.name, size.partitions, size.replication, *offsets, own, insync)

@@ -44,7 +44,7 @@ def derived_id(scope: str, parts: tuple[str, ...]) -> str:
 
 def owned_scope(key: ApiKey | None) -> str | None:
     """Returns the prefix of the names that this key may use; None: it may say any."""
-    return scope_of(key, None) if key is not None and (key.scope or key.idle_s is not None) else None
+    return scope_of(key, None) if key is not None and key.is_narrow else None
 
 
 def silence_s(key: ApiKey | None, trajectory_id: str) -> float | None:

@@ -4,6 +4,7 @@
 import ipaddress
 from typing import TYPE_CHECKING
 
+from claw_r1.schemas.api_keys import names_loopback
 from claw_r1.weights.sources import SECRET_VARIABLE, authorization, is_authorized
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class ControlRequests:
         return requests
 
     def attach(self, app: "FastAPI") -> None:
-        """Register the routes, open to who knows the secret; without one, to this host."""
+        """Register the routes, open to who knows the secret; without one, to programs of this host."""
         from fastapi import Request
         from fastapi.responses import JSONResponse
 
@@ -52,4 +53,9 @@ def refusal(request: "Request") -> str | None:
         header = request.headers.get("authorization", "")
         return None if is_authorized(header, expected) else f"needs the secret of {SECRET_VARIABLE}"
     host = request.client.host if request.client else ""
-    return None if host and ipaddress.ip_address(host).is_loopback else f"from another host it needs {SECRET_VARIABLE}"
+    if not host or not ipaddress.ip_address(host).is_loopback:
+        return f"from another host it needs {SECRET_VARIABLE}"
+    # Any page that a browser of this host has open reaches it, too: by its own name, or with its origin.
+    if "origin" in request.headers or not names_loopback(request.headers.get("host", "")):
+        return f"a web page, or another name than localhost, needs {SECRET_VARIABLE}"
+    return None

@@ -124,9 +124,13 @@ def pem_files(authorities: Path | None = None, certificate: Path | None = None, 
 
 def weights_files() -> PemFiles | None:
     """The files by which a trainer and its workers prove themselves to each other, of the variables `CLAW_WEIGHTS_TLS_CA_FILE`,
-    `…_CERTIFICATE_FILE` and `…_KEY_FILE`; None without the first two. Raises TlsRefused."""
+    `…_CERTIFICATE_FILE` and `…_KEY_FILE`; None without any. Raises TlsRefused."""
     names = (os.environ.get(f"CLAW_WEIGHTS_TLS_{name}") for name in ("CA_FILE", "CERTIFICATE_FILE", "KEY_FILE"))
     authorities, certificate, key = (Path(name) if name else None for name in names)
+    if key and not certificate:
+        raise TlsRefused(
+            "CLAW_WEIGHTS_TLS_KEY_FILE is the key of a certificate: set CLAW_WEIGHTS_TLS_CERTIFICATE_FILE, too"
+        )
     return pem_files(authorities, certificate, key) if authorities or certificate else None
 
 

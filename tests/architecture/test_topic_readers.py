@@ -19,6 +19,8 @@ FACTS = {"FACTS": {"CALLS", "REWARDS"}}
 """Imported, it is both."""
 BY_POSITION = {"FactLookup": "CALLS"}
 """A topic that others name is read by these: plans and pool records say where their facts lie."""
+READING = frozenset({"reader", "read_topics", "LogReader"})
+"""Calls that fetch the records of the topics among their arguments: who makes one reads them, though it writes them, too."""
 WRITERS = {
     "reactors": "streams",
     "operator": "claw",
@@ -82,6 +84,15 @@ def users() -> dict[str, set[str]]:
     return {topic: parties[name] for topic, name in CONSTANTS.items()}
 
 
+def fetches(path: Path) -> set[str]:
+    """Names of the topics that a file names in a call that fetches their records."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")) in READING]
+    arguments = [each for call in calls for each in (*call.args, *(word.value for word in call.keywords))]
+    names = {node.id for each in arguments for node in ast.walk(each) if isinstance(node, ast.Name)}
+    return names.union(*(FACTS.get(name, set()) for name in names)) & set(CONSTANTS.values())
+
+
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
 def test_the_readers_of_a_topic_are_those_who_import_it(topic: Topic) -> None:
     """Each reader in the catalogue imports the topic, and whoever imports it reads it or is one of its writers."""
@@ -89,6 +100,15 @@ def test_the_readers_of_a_topic_are_those_who_import_it(topic: Topic) -> None:
     writers = {WRITERS.get(writer, writer) for writer in topic.writers}
     assert readers <= users()[topic.name]
     assert users()[topic.name] - writers <= readers
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_who_fetches_a_topic_is_one_of_its_readers(room: str) -> None:
+    """A writer may not read what it writes, by Kafka's access lists, unless the catalogue says that it does."""
+    for path in (ROOT / room).rglob("*.py"):
+        for name in fetches(path):
+            readers = {reader.partition(" ")[0] for reader in vars(topics)[name].readers}
+            assert party(path) in readers, (path, name)
 
 
 def test_a_reader_that_uses_the_view_is_seen() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import orjson
 import pytest
 
 from claw_r1.claw.answers import Answer, emit
@@ -40,3 +41,13 @@ def test_what_is_only_for_a_program_is_not_made_for_a_person(capsys: pytest.Capt
     assert capsys.readouterr().out == "a line\n"
     assert emit(Answer(lambda: {"n": 1}, "a line"), as_json=True) == 0
     assert capsys.readouterr().out == '{"n":1}\n'
+
+
+def test_nobodys_words_reach_the_terminal_as_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """An agent's text sets no clipboard, hides no line and turns no reading order; its lines, tabs and letters stay."""
+    hostile = "a\tb\n\x1b]52;c;cm0gLXJm\x07\r\x9b2J \u202eé日🦀"
+    assert emit(Answer({"text": hostile}, [hostile, "next"], hint="\x1b[2J"), as_json=False) == 0
+    shown = "a\tb\n<U+001B>]52;c;cm0gLXJm<U+0007><U+000D><U+009B>2J <U+202E>é日🦀\nnext\n"
+    assert capsys.readouterr() == (shown, "claw: <U+001B>[2J\n")
+    assert emit(Answer({"text": hostile}, hostile), as_json=True) == 0
+    assert orjson.loads(capsys.readouterr().out) == {"text": hostile}

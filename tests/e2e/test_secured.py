@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from claw_r1.claw.local import stack
@@ -27,14 +28,18 @@ from claw_r1.eventlog.errors import AccessRefused
 from claw_r1.eventlog.grants import ROLES, Grant, grants
 from claw_r1.eventlog.kafka.acls import allow, check_access
 from claw_r1.eventlog.kafka.admin import check_broker
+from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.kafka.transactions import TransactionalProducer
+from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, readable
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.rollout import worker_name
 from claw_r1.runtime.files import write_secret
 from claw_r1.schemas.events import StepCurated
-from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, WORKERS, Topic
+from claw_r1.schemas.json_values import JsonDict
+from claw_r1.schemas.topics import BATCHES, CALLS, GROUPS, REWARDS, STEPS, TOPICS, WORKERS, Topic
 from tests import children
 from tests.gateway.engine import ScriptedEngine
 from tests.gateway.processes import Agents, Found, GatewayProcess
@@ -94,6 +99,14 @@ def running(log: LogSettings, *arguments: str) -> Iterator["subprocess.Popen[byt
     assert ended == 0
 
 
+def ask(url: str) -> JsonDict:
+    """The answer of a gateway or of a page, to whoever needs no key."""
+    with httpx.Client(timeout=PATIENCE_S) as client:
+        client.get(httpx.URL(url).join("/api/v1/session"))  # a page's cookie; a gateway has no such path
+        answered: JsonDict = client.get(url).raise_for_status().json()
+        return answered
+
+
 def last_line(finished: "subprocess.CompletedProcess[str]") -> str:
     assert finished.returncode == 2, (finished.stdout, finished.stderr)
     return finished.stderr.strip().splitlines()[-1]
@@ -139,16 +152,19 @@ async def test_each_room_works_with_a_user_of_its_own(
             await asyncio.to_thread(until, stack.answers(f"http://127.0.0.1:{port}/live"), "the dashboard follows")
             agents.stopping = True
             await load
+            order = await asyncio.to_thread(ask, f"{gateway.url}/orders/x")
+            topics = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/api/v1/operations/topics")
     finally:
         ended = (gateway.stop(), streams.stop())
-    assert (agents.errors, ended) == ([], (0, 0))
+    assert (agents.errors, ended, order) == ([], (0, 0), {"next_ordinal": 0})
+    assert len(topics["topics"]) == len(TOPICS)
     Found.of(log).check(agents)
     exported = run(site.of_role(log, "export"), "claw_r1.claw.cli", "export", "--out", str(tmp_path / "data"))
     assert exported.returncode == 0, exported.stderr
 
 
-def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSettings) -> None:
-    """A run's transactional id belongs to the trainer, reports of workers to rollout."""
+def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSettings, tmp_path: Path) -> None:
+    """A run's transactional id belongs to the trainer, reports of workers to rollout, who reads them when it starts again."""
     trainer, rollout = site.of_role(log, "trainer"), site.of_role(log, "rollout")
     check_access(trainer, "trainer")
     check_access(rollout, "rollout")
@@ -160,9 +176,22 @@ def test_trainer_and_worker_write_as_themselves(site: SecuredSite, log: LogSetti
     with thief as producer, pytest.raises(AccessRefused, match=r"transactional id .*\.trainer\.r"):
         producer.open()
     with contextlib.closing(EventProducer(rollout)) as reports:
-        assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=0)).result()
+        own = partition_of(b"w", log.partitions)
+        assert reports.produce(Outgoing(topic=WORKERS, key=b"w", value=b"v", partition=own)).result()
         with pytest.raises(AccessRefused, match=r"training\.batches"):
             reports.produce(row).result()
+    worker_name.claim("w", KafkaLog(rollout), log.prefix, tmp_path).lock.close()
+
+
+def test_an_operator_rebuilds_once_it_may_write_the_generation(site: SecuredSite, log: LogSettings) -> None:
+    """A generation's topics are its own: without their lists the refusal says which command writes them."""
+    operator = site.of_role(log, "operator")
+    said = last_line(run(operator, "claw_r1.claw.cli", "rebuild"))
+    assert "claw topics acls --generation 2 --apply" in said
+    following = log.model_copy(update={"generation": 2})
+    allow(log, {operator.security_username: grants(following.catalogue(), "operator")})
+    rebuilt = run(operator, "claw_r1.claw.cli", "rebuild", "--json")
+    assert json.loads(rebuilt.stdout)["manifest"]["generation"] == 2, rebuilt.stderr
 
 
 def test_a_session_that_is_dropped_in_a_transaction_loses_and_doubles_nothing(log: LogSettings) -> None:

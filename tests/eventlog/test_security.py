@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from claw_r1.eventlog.errors import AccessRefused
-from claw_r1.eventlog.grants import ROLES, grants
+from claw_r1.eventlog.grants import ROLES, Grant, beyond, grants
 from claw_r1.eventlog.kafka.librdkafka import admin_config, token_of
 from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
@@ -111,6 +111,13 @@ def test_a_role_writes_what_the_catalogue_says_and_nothing_else(role: str) -> No
     assert written - {"here.dead-letters"} == wanted - {"here.dead-letters"}
     assert not set(given) & set(grants(there, role))
     assert all(grant.name.startswith("here.") for grant in given)
+
+
+@pytest.mark.parametrize("stem", ["streams-pool-0", "rewards.rule.exact.g2-0", "copy.claw64"])
+def test_an_operator_opens_the_transactions_of_its_commands(stem: str) -> None:
+    """As streams in a rebuild, as a scorer in a backfill, and as a copy."""
+    here = Catalogue(prefix="here")
+    assert not beyond([Grant("transactional_id", f"here.{stem}", "write")], grants(here, "operator"))
 
 
 def test_every_writer_of_the_catalogue_has_a_role() -> None:

@@ -96,6 +96,10 @@ class LocalBroker:
     def _password_record(self) -> Path:
         return self.data_dir / "password.sha256"
 
+    @property
+    def _format_secret(self) -> Path:
+        return self.data_dir / "format.arguments"
+
     def _digest(self) -> str:
         """Returns the digest of the stack's password; empty without one."""
         return hashlib.sha256(self.tls.password.read_text().strip().encode()).hexdigest() if self.tls else ""
@@ -145,7 +149,10 @@ class LocalBroker:
         java, jars = find_java(), kafka_jars()
         broker_port, controller_port = self._choose_ports()
         write_atomically(self.data_dir / "log4j2.yaml", LOG4J)
-        self._format(java, jars, broker_port, controller_port)
+        try:
+            self._format(java, jars, broker_port, controller_port)
+        finally:
+            self._format_secret.unlink(missing_ok=True)
         properties = self.data_dir / "server.properties"
         write_secret(properties, self._properties(self.data_dir / "data", broker_port, controller_port))
         command = self._java(java, jars, HEAP_MIB, "kafka.Kafka", str(properties))
@@ -195,7 +202,10 @@ class LocalBroker:
         ]
         if self.tls:
             user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"
-            arguments += ["--add-scram", user]
+            write_secret(
+                self._format_secret, f"--add-scram\n{user}\n"
+            )  # an argument a line: everybody sees a command line
+            arguments.append(f"@{self._format_secret}")
             write_secret(self._password_record, self._digest())
         command = dying_with_parent(self._java(java, jars, FORMAT_HEAP_MIB, *arguments), signal.SIGKILL)
         finished = subprocess.run(command, capture_output=True, text=True, check=False)

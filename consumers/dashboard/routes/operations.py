@@ -14,7 +14,7 @@ from claw_r1.consumers.dashboard.source import DashboardSource
 from claw_r1.consumers.pool.dead_letters import Letter, letters, letters_named, pending, redrive_letters, summary, whole
 from claw_r1.consumers.web.problems import PageProblem, SafeJson
 from claw_r1.consumers.web.sessions import Operating, Watching
-from claw_r1.eventlog.kafka.admin import describe_topics, end_offsets
+from claw_r1.eventlog.kafka.admin import end_offsets, topic_sizes
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Position
 from claw_r1.eventlog.settings import LogSettings
@@ -162,19 +162,19 @@ def _letters(settings: LogSettings) -> list[Letter]:
 
 def _topics(settings: LogSettings) -> JsonDict:
     about = {settings.catalogue().name(topic): topic for topic in settings.catalogue()}
-    states = describe_topics(settings)
+    sizes = topic_sizes(settings)
     return {
         "topics": [
             {
-                "topic": state.name,
-                "policy": about[state.name].policy,
-                "doc": about[state.name].doc,
-                "partitions": state.partitions,
-                "replication": state.replication,
-                "records": state.records,
-                "offsets": [[state.begin_offsets[at], end] for at, end in state.end_offsets.items()],
+                "topic": size.name,
+                "policy": about[size.name].policy,
+                "doc": about[size.name].doc,
+                "partitions": size.partitions,
+                "replication": size.replication,
+                "records": size.records,
+                "offsets": [[size.begin_offsets[at], end] for at, end in size.end_offsets.items()],
             }
-            for state in states
+            for size in sizes
         ],
-        "missing": sorted(about.keys() - {state.name for state in states}),
+        "missing": sorted(about.keys() - {size.name for size in sizes}),
     }

@@ -45,6 +45,18 @@ def test_another_site_is_refused(url: str, headers: dict[str, str]) -> None:
         assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_links_to_a_document_and_reads_nothing(url: str, site: str) -> None:
+    """An image, a script or a form of another page sends no Origin with its GET; a link from a chat opens the page."""
+    embedded, link = ({"sec-fetch-site": site, "sec-fetch-mode": mode} for mode in ("no-cors", "navigate"))
+    for path in ("/api/v1/session", "/web/shell.js", "/curation"):
+        assert httpx.get(url + path, headers=embedded).status_code == 403
+    assert httpx.get(f"{url}/api/v1/session", headers=link).status_code == 403
+    assert httpx.get(f"{url}/curation?filter=x", headers=link).status_code == 200
+    for own in ("same-origin", "none"):
+        assert httpx.get(f"{url}/api/v1/session", headers={"sec-fetch-site": own}).status_code == 200
+
+
 def test_a_write_needs_session_token_and_site(url: str) -> None:
     """Without cookie or its token 401 (the page then asks for them anew); sent by another site's form 403."""
     with httpx.Client(base_url=url) as http:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from claw_r1.consumers.web.problems import SafeJson, answer_problems
-from claw_r1.eventlog.errors import LogError
+from claw_r1.eventlog.errors import AccessRefused, LogError
 
 
 @pytest.mark.parametrize(("method", "writes"), [("GET", False), ("POST", True)])
@@ -25,6 +25,18 @@ def test_a_log_that_does_not_answer_is_said_of_what_was_asked(method: str, write
     assert answer.status_code == 503
     assert ("written" in answer.json()["detail"]) == writes
     assert ("look, then say it again" in answer.json()["detail"]) == writes
+
+
+def test_a_log_that_refuses_is_not_one_that_is_silent() -> None:
+    """Who reads that the log does not answer looks after the broker, and not after the page's user."""
+    app = FastAPI()
+    answer_problems(app)
+
+    @app.get("/")
+    def refused() -> None:
+        raise AccessRefused("the user may not")
+
+    assert TestClient(app).get("/").json()["detail"] == "the log refuses this page: the user may not"
 
 
 def test_numbers_that_json_has_not_are_null_wherever_they_stand() -> None:

@@ -15,7 +15,7 @@ def control(secret: str, monkeypatch: pytest.MonkeyPatch, client: tuple[str, int
     requests = ControlRequests()
     requests.attach(app)
     app.state.control_requests = requests
-    return TestClient(app, client=client)
+    return TestClient(app, "http://127.0.0.1:8001", client=client)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,17 @@ def test_who_knows_the_secret_may_ask(
     requests = client.app.state.control_requests  # type: ignore[attr-defined]  # starlette types it as any ASGI app
     assert requests.take() == (["probe", "drain"] if status == 202 else [])
     assert requests.take() == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "https://evil.example"}, {"origin": "null"}, {"host": "evil.example:8001"}],
+    ids=["origin", "sandbox", "rebound-name"],
+)
+def test_a_web_page_asks_for_nothing(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]) -> None:
+    """A browser of this host sends any page's POST to the worker: without a secret it would drain it for good."""
+    client = control("", monkeypatch, ("127.0.0.1", 1))
+    assert client.post("/claw/drain", headers=headers).status_code == 401
+    assert client.post("/claw/drain", headers={"host": "worker.localhost:8001"}).status_code == 202
+    with_secret = control("s", monkeypatch, ("127.0.0.1", 1))
+    assert with_secret.post("/claw/drain", headers={**headers, "authorization": "Bearer s"}).status_code == 202

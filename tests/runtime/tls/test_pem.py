@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from claw_r1.claw.tls.authority import Authority
 from claw_r1.runtime.files import write_secret
-from claw_r1.runtime.tls.pem import PemFiles, TlsRefused
+from claw_r1.runtime.tls.pem import PemFiles, TlsRefused, weights_files
 from tests.tls_server import listening
 
 
@@ -106,3 +106,10 @@ def test_a_key_that_others_can_read_is_warned_of(authority: Authority, tmp_path:
     with capture_logs() as said:
         PemFiles(None, own, None)
     assert (quiet, [line["event"] for line in said]) == ([], ["key_file_open_to_others"])
+
+
+def test_a_key_of_no_certificate_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its owner believes that weights pass by TLS, and they would pass in clear."""
+    monkeypatch.setenv("CLAW_WEIGHTS_TLS_KEY_FILE", str(tmp_path / "own.key"))
+    with pytest.raises(TlsRefused, match="CLAW_WEIGHTS_TLS_CERTIFICATE_FILE"):
+        weights_files()

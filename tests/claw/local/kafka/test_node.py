@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.local.java import find_java
 from claw_r1.claw.local.kafka.cluster import LocalCluster
 from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
 from claw_r1.claw.tls.tls_dir import TlsDir
@@ -16,6 +17,15 @@ def begun_with(tls: TlsDir, folder: Path) -> Path:
     (folder / "data").mkdir(parents=True)
     (folder / "password.sha256").write_text(hashlib.sha256(tls.password.read_bytes()).hexdigest())
     return folder
+
+
+def overheard_java(folder: Path) -> Path:
+    """A JAVA_HOME that is the machine's own Java, and writes down what `ps` shows of it."""
+    program = folder / "java" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {folder / "java" / "arguments"}\nexec {find_java()} "$@"\n')
+    program.chmod(0o755)
+    return program.parent.parent
 
 
 def test_another_folders_password_is_refused_by_name(tmp_path: Path) -> None:
@@ -67,12 +77,18 @@ def test_a_format_that_fails_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_a_first_start_records_the_password(tmp_path: Path) -> None:
-    """Readable by the owner alone; the same folder starts again, and one with another password does not while the node runs."""
+def test_a_first_start_records_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readable by the owner alone, so in no command line; the same folder starts again, and one with another password does not
+    while the node runs."""
     tls = TlsDir(tmp_path / "tls").prepared()
+    monkeypatch.setenv("JAVA_HOME", str(overheard_java(tmp_path)))
     with LocalBroker(tmp_path / "broker", tls=tls):
         record = tmp_path / "broker" / "password.sha256"
         assert record.stat().st_mode & 0o077 == 0
         LocalBroker(tmp_path / "broker", tls=tls).start()
         with pytest.raises(CannotRun, match="another password"):
             LocalBroker(tmp_path / "broker", tls=TlsDir(tmp_path / "b").prepared()).start()
+    words = (tmp_path / "java" / "arguments").read_text()
+    assert "kafka.tools.StorageTool" in words
+    assert tls.password.read_text().strip() not in words
+    assert not (tmp_path / "broker" / "format.arguments").exists()

@@ -12,7 +12,7 @@ from claw_r1.schemas.events import KeyRecorded, StreamPosition, WorkerReported
 
 
 def state(replication: int, insync: int) -> TopicState:
-    return TopicState("claw.calls", 8, replication, {}, insync, {}, {})
+    return TopicState("claw.calls", 8, replication, {}, {}, {}, insync)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_retention_that_ends_is_an_error_of_its_own() -> None:
     """By time or by size; whatever else differs from the catalogue is a finding of the topics."""
 
     def kept(**units: str) -> TopicState:
-        return TopicState("claw.calls", 8, 1, {f"retention.{unit}": value for unit, value in units.items()}, 1, {}, {})
+        return TopicState("claw.calls", 8, 1, {}, {}, {f"retention.{unit}": value for unit, value in units.items()}, 1)
 
     assert retention([kept(), kept(ms="-1", bytes="-1")]).severity == "ok"
     assert retention([kept(ms="3600000", bytes="-1")]).severity == "error"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 import httpx
+import pytest
 from fastapi.routing import APIRoute
 
 from claw_r1.consumers.dashboard.app import ROUTES
@@ -15,6 +16,7 @@ from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
 from tests.consumers.dashboard.stage import DashboardStage, episode
+from tests.patience import until
 
 OF_ACT: Mapping[PageAct, frozenset[str]] = {
     "look": frozenset(
@@ -99,3 +101,22 @@ def test_every_route_is_for_the_roles_of_its_act() -> None:
                         assert (status == 401) == (role == "agent"), (role, name, status)
                         if method == "POST" and role in MAY_ON_PAGES[act]:
                             assert http.post(path, json={}).status_code == 401, (role, name)
+
+
+@pytest.mark.parametrize("narrowed", [{"scope": "alice"}, {"idle_s": 60.0}], ids=["scope", "idle_s"])
+def test_a_key_that_reaches_its_scope_alone_opens_no_page(narrowed: dict[str, object]) -> None:
+    """The page shows all of the pool: neither a new session, nor one whose key is narrowed while it is open."""
+    stage, (secret, entry) = DashboardStage(episode("g", "t", "which?", "this one")), new_key("reader")
+
+    def record(**more: object) -> None:
+        key = KeyRecorded(envelope=envelope("test"), digest=entry[-64:], name="alice", role="reader", **more)  # type: ignore[arg-type]  # the fields of a row
+        stage.log.append([Outgoing(topic=KEYS, key=key.digest.encode(), value=encode(key))])
+
+    record()
+    with stage.served(keys=True) as url, httpx.Client(base_url=f"{url}/api/v1", timeout=30) as http:
+        assert http.post("/session", json={"key": secret}).status_code == 200
+        assert http.get("/state").status_code == 200
+        record(**narrowed)
+        until(lambda: http.get("/state").status_code == 401, "the session ends")
+        refused = http.post("/session", json={"key": secret})
+        assert (refused.status_code, "--scope" in refused.json()["detail"]) == (403, True)
