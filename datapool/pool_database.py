@@ -15,7 +15,7 @@ SNAPSHOT = "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);"
 UNNAMED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON; BEGIN;"
 NAMED = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
 NEW_SUFFIX = ".new"
-"""Of a file until it is whole."""
+"""The suffix of a file until it is whole."""
 BUSY_S = 30.0
 """The longest time that another process blocks a file: while it copies, or recovers after a kill."""
 PART_BYTES = 64 << 20

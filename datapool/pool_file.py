@@ -224,9 +224,5 @@ def sweep(directory: Path, before_s: float) -> None:
     empty, and somebody may be about to take one."""
     for path in directory.glob("*.*"):
         with suppress(OSError):
-            if path.suffix not in SWEPT or path.stat().st_mtime >= before_s:
-                continue
-            if path.suffix == VIEW_SUFFIX:
-                _remove(path)
-            else:
-                path.unlink()
+            if path.suffix in SWEPT and path.stat().st_mtime < before_s:
+                _remove(path) if path.suffix == VIEW_SUFFIX else path.unlink()

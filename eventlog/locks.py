@@ -19,8 +19,7 @@ def take_lock(path: Path) -> int | None:
 
 
 def take_lock_of_folder(path: Path) -> int | None:
-    """The descriptor that holds the folder itself until it is closed; None: another process has it, or it is gone.
-    Raises OSError."""
+    """Takes the lock of the folder itself, as `take_lock`; None also where it is gone. Raises OSError."""
     lock = None
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -19,7 +19,7 @@ from claw_r1.gateway.http.auth import KeyRing
 from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
-CATCH_UP_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 """How long a follower may come no nearer to the end of the log before the wait for it ends."""
 LOOK_S = 10.0
 log = structlog.get_logger()
@@ -29,12 +29,7 @@ class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
     def __init__(
-        self,
-        kafka: Log,
-        engines: EngineTable,
-        keys: KeyRing,
-        admission: AdmissionView,
-        timeout_s: float = CATCH_UP_TIMEOUT_S,
+        self, kafka: Log, engines: EngineTable, keys: KeyRing, admission: AdmissionView, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._kafka = kafka
         self._timeout_s = timeout_s
@@ -71,8 +66,7 @@ class Followers:
             self._wait(follower)
 
     def _wait(self, follower: Follower) -> None:
-        """Raises NotCaughtUp once what is left has not shrunk for `timeout_s`: the pool keeps its groups, so that a limit
-        of the whole would keep every gateway from starting again one day."""
+        """Raises NotCaughtUp once what is left has not shrunk for `timeout_s`; the whole has no limit: groups stay."""
         least: int | None = None
         begun_s = moved_s = time.monotonic()
         while True:

@@ -47,11 +47,8 @@ class LagWatch:
         self._metrics = metrics
         self._watchdog = Watchdog(stall_s)
 
-    def stall(self, states: Mapping[int, PartitionState], *, at_work: bool = False) -> str | None:
-        """Returns why the worker is stalled, or None.
-
-        states: of the partitions that it owns. at_work: it takes partitions over, so that none can be folded.
-        """
+    def stall(self, states: Mapping[int, PartitionState], at_work: bool = False) -> str | None:
+        """Returns why the worker is stalled, or None. states: of the partitions that it owns. at_work: it takes some over."""
         try:
             processed, lag = self._measure(states)
         except BrokerUnreachable as error:

@@ -123,8 +123,7 @@ class LogReader:
         """Everything written by the moment of the call, once the transactions that are open now have ended.
 
         A writer that died in its transaction holds `read_to_end` back to before it, until its transaction times out.
-        Raises BrokerUnreachable when nothing moves for `timeout_s`: how much there is to read, and what the caller does
-        with it, has no limit.
+        Raises BrokerUnreachable when nothing moves for `timeout_s`; the whole, and what the caller does, has no limit.
         """
         ends = self._written_ends()
         moved_s = time.monotonic()

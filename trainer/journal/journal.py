@@ -128,7 +128,7 @@ def _history(records: Iterable[Record], run_id: str, plans_after: int) -> Histor
 
 
 def _written(settings: LogSettings, run_id: str, model_id: str) -> Iterator[Record]:
-    """What the two partitions that hold the run's keys have under them."""
+    """Reads the run's keys in the two partitions that hold them."""
     for topic, key in ((BATCHES, run_id.encode()), (WEIGHTS, model_id.encode())):
         partition = partition_of(key, settings.partitions)
         wants = partial(_has_key, key)

@@ -178,7 +178,7 @@ class CallSubjects:
         self._remember(own, self._registered.get(own, NOT_REGISTERED))
 
     def _renew_group(self, group: tuple[str, str]) -> None:
-        """It stays as long as anybody calls in it; one that was crowded out is read again where it was opened."""
+        """A group is known as long as anybody calls in it; if others crowded it out, its opening is read again."""
         if group in self._registered:
             self._registered.move_to_end(group)
         elif (at := self._openings.get(group)) is not None:
