@@ -14,6 +14,8 @@ from typing import ClassVar
 SNAPSHOT = "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, part BLOB);"
 UNNAMED = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA secure_delete = ON; BEGIN;"
 NAMED = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON; BEGIN;"
+NEW_SUFFIX = ".new"
+"""The suffix of a file until it is whole."""
 BUSY_S = 30.0
 """The longest time that another process blocks a file: while it copies, or recovers after a kill."""
 PART_BYTES = 64 << 20
@@ -68,7 +70,7 @@ class PoolDatabase:
                 self._db.execute("BEGIN")
 
     def _write(self, snapshot: bytes, path: Path) -> None:
-        new = path.with_suffix(".new")
+        new = path.with_suffix(NEW_SUFFIX)
         new.unlink(missing_ok=True)
         with closing(_connected(str(new))) as named:
             # No journal, and nothing waits for the disk: it has its name when it is whole.

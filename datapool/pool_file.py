@@ -22,7 +22,7 @@ import structlog
 from msgspec import Raw, Struct
 
 from claw_r1.datapool import FOLD_VERSION, pool_database
-from claw_r1.datapool.pool_database import PoolDatabase
+from claw_r1.datapool.pool_database import NEW_SUFFIX, PoolDatabase
 from claw_r1.eventlog.locks import take_lock
 from claw_r1.eventlog.records import Place
 from claw_r1.schemas.topics import COMPACTION, DAY_MS, Catalogue
@@ -36,7 +36,8 @@ CLOCK_S = 60.0
 UNUSED_MAX_S = 30 * 86400.0
 CHUNK_BYTES = 16 << 20
 CRC_BYTES = 4
-SUM_SUFFIX = ".sum"
+VIEW_SUFFIX, SUM_SUFFIX = ".view", ".sum"
+SWEPT = (VIEW_SUFFIX, SUM_SUFFIX, NEW_SUFFIX)
 NOTHING = Raw(msgspec.msgpack.encode(None))
 
 
@@ -61,7 +62,7 @@ def file_path(directory: Path, catalogue: Catalogue, role: str, modules: Iterabl
     """
     code = [*modules, pool_database, sys.modules[__name__]]
     layout = sha256("".join(map(inspect.getsource, code)).encode()).hexdigest()[:8]
-    return directory / f"{catalogue.prefix}.g{catalogue.generation}.f{FOLD_VERSION}.{role}{layout}.view"
+    return directory / f"{catalogue.prefix}.g{catalogue.generation}.f{FOLD_VERSION}.{role}{layout}{VIEW_SUFFIX}"
 
 
 class PoolFile:
@@ -155,7 +156,7 @@ class PoolFile:
             return
         try:
             if store.path == self.path:
-                new = self._sum_path.with_suffix(".new")
+                new = self._sum_path.with_suffix(NEW_SUFFIX)
                 new.write_text(_sum(self.path))
                 new.replace(self._sum_path)
         except OSError as error:
@@ -219,8 +220,9 @@ def _remove(path: Path) -> None:
 
 
 def sweep(directory: Path, before_s: float) -> None:
-    """Remove the files that nobody has used since."""
-    for path in directory.glob("*.view"):
+    """Remove the files that nobody has used since, and what a process that was killed in a save had begun. Locks stay: they are
+    empty, and somebody may be about to take one."""
+    for path in directory.glob("*.*"):
         with suppress(OSError):
-            if path.stat().st_mtime < before_s:
-                _remove(path)
+            if path.suffix in SWEPT and path.stat().st_mtime < before_s:
+                _remove(path) if path.suffix == VIEW_SUFFIX else path.unlink()

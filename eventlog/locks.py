@@ -18,6 +18,20 @@ def take_lock(path: Path) -> int | None:
     return lock
 
 
+def take_lock_of_folder(path: Path) -> int | None:
+    """Takes the lock of the folder itself, as `take_lock`; None also where it is gone. Raises OSError."""
+    lock = None
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.lstat()  # who had it before may have removed it
+    except (BlockingIOError, FileNotFoundError):
+        if lock is not None:
+            os.close(lock)
+        return None
+    return lock
+
+
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Holds the lock at `path`, for which another process waits. Raises OSError."""

@@ -4,25 +4,35 @@ Input: `rollout.workers`; `keys`; `datapool.groups` and `training.batches`. A re
 """
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
+import structlog
+
+from claw_r1.eventlog.errors import NotCaughtUp
 from claw_r1.eventlog.follower import Follower
-from claw_r1.eventlog.kafka.log import KafkaLog
-from claw_r1.eventlog.protocols import Reader
+from claw_r1.eventlog.protocols import Log, Reader
 from claw_r1.eventlog.records import Record
 from claw_r1.gateway.control.admission import AdmissionView
 from claw_r1.gateway.http.auth import KeyRing
 from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
-CATCH_UP_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
+"""How long a follower may come no nearer to the end of the log before the wait for it ends."""
+LOOK_S = 10.0
+log = structlog.get_logger()
 
 
 class Followers:
     """The readers of the log that keep the gateway's views up to date, each in a thread of its own."""
 
-    def __init__(self, kafka: KafkaLog, engines: EngineTable, keys: KeyRing, admission: AdmissionView) -> None:
+    def __init__(
+        self, kafka: Log, engines: EngineTable, keys: KeyRing, admission: AdmissionView, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._kafka = kafka
+        self._timeout_s = timeout_s
         self._admission = admission
         self._views: list[tuple[Sequence[Topic], Callable[[Record], None]]] = [
             ([WORKERS], engines.apply),
@@ -35,7 +45,7 @@ class Followers:
         """Start to read, and wait until the views are up to date. Raises BrokerUnreachable, TopicMissing."""
         for topics, apply in self._views:
             self._follow(self._kafka.reader(topics), apply, on_error)
-        with self._kafka.reader([BATCHES]) as plans:
+        with closing(self._kafka.reader([BATCHES])) as plans:
             for record in plans.read_to_end():
                 self._admission.apply(record)
             read = plans.positions()
@@ -51,9 +61,24 @@ class Followers:
         follower.start()
 
     def catch_up(self) -> None:
-        """Return when everything that is committed now was handed over. Raises LogError."""
+        """Return when everything that is committed now was handed over, however much that is. Raises LogError."""
         for follower in self._running:
-            follower.wait_caught_up(CATCH_UP_TIMEOUT_S)
+            self._wait(follower)
+
+    def _wait(self, follower: Follower) -> None:
+        """Raises NotCaughtUp once what is left has not shrunk for `timeout_s`; the whole has no limit: groups stay."""
+        least: int | None = None
+        begun_s = moved_s = time.monotonic()
+        while True:
+            try:
+                return follower.wait_caught_up(min(LOOK_S, self._timeout_s))
+            except NotCaughtUp as behind:
+                now_s, left = time.monotonic(), behind.records_left
+                if left is not None and (least is None or left < least):
+                    least, moved_s = left, now_s
+                elif now_s - moved_s >= self._timeout_s:
+                    raise
+                log.info("gateway_reading_log", records_left=left, waited_s=round(now_s - begun_s, 1))
 
     def not_ready(self) -> str | None:
         """The reason why views are not up to date, in a word, or None."""

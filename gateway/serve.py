@@ -98,13 +98,13 @@ def serve(settings: GatewaySettings, log_settings: LogSettings, listen_fd: int |
     )
     server = _server(dependencies)
     try:
-        followers.start(stop)
-        durable_log.start(engines.is_quiet)
-        _announce(settings, listener)
-        _settle_memory()
-        raise_files_max(settings)
         watched = monitored(metrics.registry, settings.host, settings.metrics_port, dependencies.not_ready)
-        with traced("gateway"), watched:
+        with traced("gateway"), watched:  # before the pool is read, which may take longer than a probe of life waits
+            followers.start(stop)
+            durable_log.start(engines.is_quiet)
+            _announce(settings, listener)
+            _settle_memory()
+            raise_files_max(settings)
             server.run(sockets=[listener])
         return 1 if followers.broken or durable_log.broken else 0
     finally:

@@ -1,7 +1,8 @@
 """The number of facts that wait, and the watch for a worker that is alive and folds none, as Faust does after some
 rebalances and with an empty assignment: then its process ends.
 
-Invariant: judged from counters alone; an idle log is no stall, a slow worker is none either.
+Invariant: an idle log is no stall, a slow worker is none either: facts that are folded again count, and so does the time
+that a partition takes to be taken over or healed, which has limits of its own.
 """
 
 import time
@@ -46,15 +47,15 @@ class LagWatch:
         self._metrics = metrics
         self._watchdog = Watchdog(stall_s)
 
-    def stall(self, states: Mapping[int, PartitionState]) -> str | None:
-        """Returns why the worker is stalled, or None. states: of the partitions that it owns."""
+    def stall(self, states: Mapping[int, PartitionState], at_work: bool = False) -> str | None:
+        """Returns why the worker is stalled, or None. states: of the partitions that it owns. at_work: it takes some over."""
         try:
             processed, lag = self._measure(states)
         except BrokerUnreachable as error:
             log.warning("streams_lag_unknown", error=str(error))
             return None
         self._metrics.lag.set(lag if states else 0)
-        if self._watchdog.stalled(processed=processed, lag=lag, now_s=time.monotonic()):
+        if self._watchdog.stalled(processed=processed, lag=0 if at_work else lag, now_s=time.monotonic()):
             return f"{lag} facts wait and none was folded for {self._stall_s} s"
         return None
 
@@ -71,4 +72,7 @@ class LagWatch:
         else:
             places = committed_offsets(settings, group_name(settings.catalogue()), FACTS, range(settings.partitions))
             at = {place: offset or 0 for place, offset in places.items()}
-        return sum(at.values()), sum(max(0, ends.get(place, 0) - offset) for place, offset in at.items())
+        folded = sum(
+            state.folded for state in states.values()
+        )  # where Kafka forgot the group, positions stand for long
+        return sum(at.values()) + folded, sum(max(0, ends.get(place, 0) - offset) for place, offset in at.items())

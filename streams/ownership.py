@@ -8,7 +8,8 @@ folded.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -113,6 +114,8 @@ class Ownership:
         self, log_settings: LogSettings, settings: StreamsSettings, metrics: StreamsMetrics, in_thread: InThread
     ) -> None:
         self.partitions: dict[int, OwnedPartition] = {}
+        self.at_work = False
+        """Partitions are taken over, or one is healed: nothing can be folded meanwhile."""
         self._log_settings = log_settings
         self._settings = settings
         self._metrics = metrics
@@ -131,6 +134,18 @@ class Ownership:
 
         generation: of the consumer group. Call before any event of the assignment flows.
         """
+        with self._working():
+            await self._take_over(assigned, generation)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        self.at_work = True
+        try:
+            yield
+        finally:
+            self.at_work = False
+
+    async def _take_over(self, assigned: set[int], generation: int) -> None:
         missed = generation != self._generation + 1  # somebody else may have owned what we hold
         self._generation = generation
         stale = [
@@ -207,7 +222,8 @@ class Ownership:
 
     async def heal(self, owned: OwnedPartition, topic: str, end: int) -> None:
         """Fold the records that Faust skipped: all of the topic up to `end`, which is next."""
-        self._metrics.healed.inc(await self._in_thread(heal, self._log_settings, owned.state, topic, end))
+        with self._working():
+            self._metrics.healed.inc(await self._in_thread(heal, self._log_settings, owned.state, topic, end))
 
 
 def assigned_numbers(assignment: Iterable[Place], topics: Iterable[str]) -> set[int]:

@@ -138,7 +138,7 @@ class StreamsWorker:
         await self._ownership.look()
 
     async def _check_lag(self) -> None:
-        stall = await self._in_thread(self._lag.stall, self._ownership.states)
+        stall = await self._in_thread(self._lag.stall, self._ownership.states, self._ownership.at_work)
         if stall is not None:
             self._exit(ExitCode.STALLED, stall)
         if not self._ownership.is_copying:

@@ -12,6 +12,7 @@ from claw_r1.eventlog.errors import HistoryCut, LogError
 from claw_r1.eventlog.kafka.librdkafka import KafkaConfig, consumer_config, fetched, lookup_config, record_of
 from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, history_cut, offsets_of, out_of_range
 from claw_r1.eventlog.records import Place, Position, Record
+from claw_r1.eventlog.security import SecretsWatch
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Topic
 
@@ -49,13 +50,18 @@ def stream_ranges(settings: LogSettings, ranges: Mapping[Place, tuple[int, int]]
 
 
 class FactLookup:
-    """Finds records again by position. Keeps one client open; belongs to one thread."""
+    """Finds records again by position. Keeps one client open, while its secrets stay; belongs to one thread."""
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: LogSettings, secrets: SecretsWatch | None = None) -> None:
+        self._settings = settings
+        self._secrets = secrets or SecretsWatch(settings)
         self._reader = _RangeReader(settings, lookup_config(settings))
 
     def get(self, positions: Iterable[Position]) -> dict[Position, Record]:
         """The record at each position: all of them, or HistoryCut, which names one that the log does not hold."""
+        if self._secrets.changed():
+            former, self._reader = self._reader, _RangeReader(self._settings, lookup_config(self._settings))
+            former.close()
         distinct = set(positions)
         records: dict[Position, Record] = {}
         self._reader.check(_hull(distinct))

@@ -123,13 +123,16 @@ class LogReader:
         """Everything written by the moment of the call, once the transactions that are open now have ended.
 
         A writer that died in its transaction holds `read_to_end` back to before it, until its transaction times out.
-        Raises BrokerUnreachable when that takes longer than `timeout_s`.
+        Raises BrokerUnreachable when nothing moves for `timeout_s`; the whole, and what the caller does, has no limit.
         """
         ends = self._written_ends()
-        deadline = time.monotonic() + timeout_s
+        moved_s = time.monotonic()
         while not reached(self._positions, ends):
+            before = dict(self._positions)
             yield from self.poll(POLL_S, RECORDS_PER_POLL)
-            if time.monotonic() > deadline:
+            if self._positions != before:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s > timeout_s:
                 raise BrokerUnreachable(
                     f"a transaction is still open after {timeout_s:.0f} s; the log cannot be read to its end"
                 )

@@ -20,7 +20,7 @@ admit one group too many before it reads of the groups that the others have admi
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -110,6 +110,8 @@ class AdmissionView:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
+        self._holders: dict[str, tuple[str, ...]] = {}
+        """The runs that have something of a group, by its id: a row then costs the same beside however many runs."""
         self._plans: dict[bytes | None, bytes] = {}
         """By key of its topic the plan that is not trained yet: a BatchTrained without `group_ids` means those of it."""
         self._lock = threading.Lock()
@@ -147,60 +149,71 @@ class AdmissionView:
                 return Admitted(counted=False)
             decision = admit(len(run.under_way), run.staleness, run.groups_per_batch)
             if isinstance(decision, Admitted):
-                run.opened.add(group_id)
+                self._holding(run_id, [group_id]).opened.add(group_id)
                 run.place(group_id)
             return decision
 
     def note(self, run_id: str, group_id: str) -> bool:
         """Take note of a group that is opened for a run and reserves no room; False: it was known as the run's."""
         with self._lock:
-            run = self._run(run_id)
-            if run.has(group_id):
+            if self._run(run_id).has(group_id):
                 return False
-            run.aside.add(group_id)
+            self._holding(run_id, [group_id]).aside.add(group_id)
             return True
 
     def release(self, run_id: str, group_id: str) -> None:
         """Take a reservation or a note back: the group could not be written."""
         with self._lock:
-            self._run(run_id).forget(group_id)
+            self._forget(group_id, [run_id])
 
     def run_of(self, group_id: str) -> str | None:
         """The run that a group was opened for, as far as this process knows."""
         with self._lock:
-            return next((run_id for run_id, run in self._runs.items() if run.has(group_id)), None)
+            holders = self._holders.get(group_id, ())
+            return next((run_id for run_id in holders if self._runs[run_id].has(group_id)), None)
 
     def _take(self, event: Event) -> None:
         match event:
             case GroupRecord() if is_evicted(event):
-                for run in self._runs.values():
-                    run.forget(event.group_id)
+                self._forget(event.group_id, self._holders.get(event.group_id, ()))
             case GroupRecord(run_id=str() as run_id):
                 if event.declared:
                     self._forget_others(run_id, event.group_id)
-                _group(self._run(run_id), event)
+                if event.declared or self._run(run_id).has(event.group_id):
+                    _group(self._holding(run_id, [event.group_id]), event)
             case RunStarted():
                 _started(self._run(event.run_id), event)
             case BatchSkipped():
-                self._run(event.run_id).end(event.group_ids)
+                self._holding(event.run_id, event.group_ids).end(event.group_ids)
             case BatchTrained():  # in one transaction with the weights that it made
-                self._run(event.run_id).end(event.group_ids)
+                self._holding(event.run_id, event.group_ids).end(event.group_ids)
             case _:
                 pass
 
     def _forget_others(self, run_id: str, group_id: str) -> None:
         """A group that two runs opened is of one of them, and the other's room comes back."""
-        for name, run in self._runs.items():
-            if name != run_id:
-                run.forget(group_id)
+        self._forget(group_id, [name for name in self._holders.get(group_id, ()) if name != run_id])
+
+    def _forget(self, group_id: str, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self._run(run_id).forget(group_id)
+        left = tuple(run_id for run_id in self._holders.pop(group_id, ()) if run_id not in run_ids)
+        if left:
+            self._holders[group_id] = left
+
+    def _holding(self, run_id: str, group_ids: Iterable[str]) -> _Run:
+        """The run, which is about to take these groups into its sets."""
+        for group_id in group_ids:
+            holders = self._holders.get(group_id, ())
+            if run_id not in holders:
+                self._holders[group_id] = (*holders, run_id)
+        return self._run(run_id)
 
     def _run(self, run_id: str) -> _Run:
         return self._runs.setdefault(run_id, _Run())
 
 
 def _group(run: _Run, record: GroupRecord) -> None:
-    if not record.declared and not run.has(record.group_id):
-        return
     takes_room = record.channel == Channel.TRAIN  # once a call of the group names another channel, it stays there
     (run.aside if takes_room else run.opened).discard(record.group_id)
     (run.opened if takes_room else run.aside).add(record.group_id)

@@ -7,26 +7,34 @@ label of that update is the adapter's.
 
 import json
 import mmap
+import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from claw_r1.eventlog.locks import take_lock_of_folder
 from claw_r1.schemas.events import AdapterSpec
 from claw_r1.weights.checkpoint import write_adapter
 from claw_r1.weights.manifest import TensorShape, WeightsManifest
 
 BLOCK = re.compile(r"\.\d+\..*?(\w+)\.weight$")
+PREFIX = "claw-served-adapter-"
+"""Not that of 0.1, whose workers hold no lock: one that runs beside this one would lose its folder."""
 VARIABLE = "CLAW_ROLLOUT_ADAPTER"
 """Names the directory to the engine's processes."""
 
 
 class AdapterPlace:
-    """The directory of one worker; gone with this."""
+    """The directory of one worker; gone with this, or once the next one begins on this machine after a kill."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="claw-adapter-")
+        _sweep()
+        self._folder, lock = _locked_folder()
+        weakref.finalize(self, os.close, lock)
         self.path = Path(self._folder.name) / "served"
 
     def clear(self) -> None:
@@ -58,6 +66,24 @@ class AdapterPlace:
             shutil.rmtree(draft, ignore_errors=True)
             raise
         return draft
+
+
+def _locked_folder() -> tuple[tempfile.TemporaryDirectory[str], int]:
+    """A folder, and the descriptor that says that its process lives."""
+    while True:
+        folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+        lock = take_lock_of_folder(Path(folder.name))
+        if lock is not None:
+            return folder, lock  # else another worker that begins has just swept it: it was nobody's for a moment
+
+
+def _sweep() -> None:
+    """Removes the folders of workers that were killed, each as large as the adapters in it."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another user's
+            if (lock := take_lock_of_folder(path)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
 
 
 def linear_layers(model: Path) -> list[str]:

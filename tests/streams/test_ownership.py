@@ -37,6 +37,7 @@ class Owning(Ownership):
         return function(*arguments)
 
     async def _open(self, numbers):
+        assert self.at_work, "or the watchdog takes a long takeover for a stall"
         self.opened.append(numbers)
         self.partitions |= {
             number: OwnedPartition(PartitionState(number, 1), Closing(), PoolCopy()) for number in numbers
@@ -60,4 +61,4 @@ async def test_a_partition_is_kept_only_from_one_assignment_to_the_very_next(gen
     ownership = Owning()
     await ownership.take_over({0}, 5)
     await ownership.take_over({0}, generation)
-    assert ownership.opened == [[0], opened]
+    assert (ownership.opened, ownership.at_work) == ([[0], opened], False)

@@ -9,6 +9,7 @@ commit nothing after that, and the history is complete.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -18,7 +19,8 @@ from claw_r1.eventlog.kafka.transactions import TransactionalProducer
 from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import Outgoing, Position, Record
 from claw_r1.eventlog.settings import LogSettings
-from claw_r1.schemas.codec import decode, event_name
+from claw_r1.schemas.cloudevents import Headers
+from claw_r1.schemas.codec import decode, event_name, fields_before_lists
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.events import (
     BatchAssembled,
@@ -69,7 +71,7 @@ class Journal:
     def history(self, plans_after: int = NO_BATCH) -> History:
         """Reads the history of the run, with the plans of the batches after `plans_after`. Whoever owns the run keeps
         it."""
-        return history_of(map(_decoded, self._read()), self._run_id, plans_after)
+        return _history(self._read(), self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:
         """All of them in one transaction, from any thread. Raises Fenced when another trainer took the run over."""
@@ -87,13 +89,16 @@ def _outgoing(event: RunEvent) -> Outgoing:
     return Outgoing.of(BATCHES, event.run_id.encode(), event)
 
 
-def _decoded(record: Record) -> Event | None:
+def _decoded(record: Record, run_id: str) -> Event | None:
     """A record that cannot be read is none of ours: the run's own events were written by this code.
 
-    Weights come without their manifest, which a large model has hundreds of lines of and a history does not keep.
+    Weights come without their manifest, which a large model has thousands of lines of and a history does not keep. Those
+    of the model's other runs are passed over by their first fields: a shared model has far more of them.
     """
     try:
         if event_name(record.value) == WeightsPublished.__name__:
+            if fields_before_lists(record.value)["run_id"] != run_id:
+                return None
             return decode(record.value, without="manifest")
         return record.event()
     except UndecodableRecord as error:
@@ -115,15 +120,24 @@ def kafka_journal(settings: LogSettings, run_id: str, model_id: str) -> Journal:
 
 def kafka_history(settings: LogSettings, run_id: str, model_id: str, plans_after: int = NO_BATCH) -> History:
     """Reads the history of a run, for a reader who leaves the run to its trainer. Raises LogError."""
-    return history_of(map(_decoded, _written(settings, run_id, model_id)), run_id, plans_after)
+    return _history(_written(settings, run_id, model_id), run_id, plans_after)
+
+
+def _history(records: Iterable[Record], run_id: str, plans_after: int) -> History:
+    return history_of((_decoded(record, run_id) for record in records), run_id, plans_after)
 
 
 def _written(settings: LogSettings, run_id: str, model_id: str) -> Iterator[Record]:
-    """The two partitions that hold the run's keys."""
-    for topic, key in ((BATCHES, run_id), (WEIGHTS, model_id)):
-        partition = partition_of(key.encode(), settings.partitions)
-        with LogReader(settings, [topic], partitions=[partition]) as reader:
+    """Reads the run's keys in the two partitions that hold them."""
+    for topic, key in ((BATCHES, run_id.encode()), (WEIGHTS, model_id.encode())):
+        partition = partition_of(key, settings.partitions)
+        wants = partial(_has_key, key)
+        with LogReader(settings, [topic], partitions=[partition], wants=wants) as reader:
             yield from reader.read_written()  # another run's dead transaction may stand before our records
+
+
+def _has_key(wanted_key: bytes, _: str, key: bytes | None, __: Headers) -> bool:
+    return key == wanted_key
 
 
 def transactional_id(settings: LogSettings, run_id: str) -> str:

@@ -2,7 +2,7 @@
 
 Invariant: a counted call is one subject, regardless of later records: a call without tools before its
 trajectory's first call with tools is judged, not recognised as a side call. The task is that registered before the call
-in its partition, as seen by this process, or in the last `LOOK_BACK` records before its first one. For a
+in its partition, as seen by this process (of its last `OPENINGS_MAX` groups), or in the last `LOOK_BACK` records before its first one. For a
 trajectory already running then, the log is read back to its registration, or `LOOK_BACK` records beyond its first call, or
 beyond where it was silent for longer than `within_reach` goes.
 """
@@ -35,6 +35,9 @@ log = structlog.get_logger()
 
 LOOK_BACK = 5_000
 REGISTRATIONS_MAX = 50_000
+"""Registrations that are kept: those of groups and trajectories that were called last."""
+OPENINGS_MAX = 200_000
+"""Groups of which it is known where in the log they were opened, for a member that begins when others have crowded them out."""
 V = TypeVar("V")
 Registered = tuple[str | None, str | None, tuple[str, ...]]
 """Task and metadata as JSON, tags."""
@@ -64,6 +67,8 @@ class CallSubjects:
             log.warning("rewards_undecodable", slot=self._slot.name, position=str(record.position), reason=error.reason)
             return
         self._register(event)
+        if isinstance(event, GroupOpened):
+            _keep(self._openings, (event.group_id, ""), record.position, OPENINGS_MAX)
         if isinstance(event, CallCaptured):
             self._bodies.add(event, record.position)
             self._find_registration(event, record.position)
@@ -79,6 +84,7 @@ class CallSubjects:
         """Another process may take a partition and return it later: this process's memory of it then has gaps."""
         self._bodies = RequestBodies(self._earlier, self._settings.requests_bytes_max)
         self._registered: OrderedDict[tuple[str, str], Registered] = OrderedDict()
+        self._openings: OrderedDict[tuple[str, str], Position] = OrderedDict()
         self._with_tools: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Trajectories of which a call with tools was seen: later ones without are side calls."""
         self._partitions: set[int] = set()
@@ -140,14 +146,16 @@ class CallSubjects:
         elif isinstance(event, TrajectoryStarted):
             key, registration = (event.group_id, event.trajectory_id), (event.task, event.metadata, event.tags)
         else:
-            if isinstance(event, CallCaptured) and event.has_tools:
-                _keep(self._with_tools, (event.group_id, event.trajectory_id), None)
+            if isinstance(event, CallCaptured):
+                own = (event.group_id, event.trajectory_id)
+                if event.has_tools or own in self._with_tools:
+                    _keep(self._with_tools, own, None, REGISTRATIONS_MAX)
             return
         if not earlier or self._registered.get(key, NOT_REGISTERED) is NOT_REGISTERED:
             self._remember(key, registration)
 
     def _remember(self, key: tuple[str, str], registration: Registered) -> None:
-        _keep(self._registered, key, registration)
+        _keep(self._registered, key, registration, REGISTRATIONS_MAX)
 
     def _look_back(self, earlier: Iterator[Record]) -> None:
         """Looks for registrations in the `LOOK_BACK` records before. earlier: the latest first."""
@@ -166,18 +174,26 @@ class CallSubjects:
                 if own in self._registered or _is_first(event, call.trajectory_id):
                     break
             self._look_back(earlier)
+        self._renew_group((call.group_id, ""))
         self._remember(own, self._registered.get(own, NOT_REGISTERED))
+
+    def _renew_group(self, group: tuple[str, str]) -> None:
+        """A group is known as long as anybody calls in it; if others crowded it out, its opening is read again."""
+        if group in self._registered:
+            self._registered.move_to_end(group)
+        elif (at := self._openings.get(group)) is not None:
+            self._look_back(islice(self._earlier(Position(at.topic, at.partition, at.offset + 1)), 1))
 
     def _earlier(self, at: Position) -> Iterator[Record]:
         with suppress(HistoryCut):
             yield from self._history.before(CALLS, at.partition, at.offset)
 
 
-def _keep(memory: "OrderedDict[tuple[str, str], V]", key: tuple[str, str], value: V) -> None:
+def _keep(memory: "OrderedDict[tuple[str, str], V]", key: tuple[str, str], value: V, entries_max: int) -> None:
     """At the end; the oldest makes room."""
     memory[key] = value
     memory.move_to_end(key)
-    while len(memory) > REGISTRATIONS_MAX:
+    while len(memory) > entries_max:
         memory.popitem(last=False)
 
 

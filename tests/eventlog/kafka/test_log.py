@@ -70,6 +70,22 @@ def test_a_read_of_all_that_is_written_waits_for_a_dead_writer_before_it_says_th
     del dying
 
 
+def test_a_read_of_all_that_is_written_has_time_as_long_as_it_moves(
+    kafka: KafkaLog, stack: contextlib.ExitStack
+) -> None:
+    """What its caller does with the records counts against nobody: a long history is read to its end."""
+    producer = stack.enter_context(contextlib.closing(kafka.producer()))
+    producer.produce(item("first", topic=BATCHES, partition=0)).result(WAIT_S)
+    dying = _begin_and_abandon(kafka.settings, "run", "torn")
+    reader = stack.enter_context(contextlib.closing(LogReader(kafka.settings, [BATCHES], partitions=[0])))
+    written = reader.read_written(timeout_s=2.0)
+    assert names([next(written)]) == ["first"]
+    time.sleep(2.1)
+    stack.enter_context(contextlib.closing(kafka.transactions("run"))).open()
+    assert list(written) == []
+    del dying
+
+
 def test_a_writer_that_asks_for_no_positions_still_hears_of_failures(
     kafka: KafkaLog, stack: contextlib.ExitStack
 ) -> None:

@@ -1,5 +1,8 @@
 """Which groups a gateway lets in, and which give their room back."""
 
+import cProfile
+import pstats
+
 import pytest
 from msgspec.structs import replace
 
@@ -295,3 +298,35 @@ def test_other_groups_take_no_room() -> None:
     seen.apply(record(trained("x1", "x3")))
     seen.apply(record(group("g1")))
     assert [seen.reserve("r", f"h{number}") for number in range(2)] == [Admitted(), Wait("capacity")]
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_a_row_costs_the_same_beside_however_many_runs(evicted: bool) -> None:
+    """A start takes every group of the pool in: the work of a row is that of its own run."""
+    assert calls_of_a_row(beside=50, evicted=evicted) == calls_of_a_row(beside=1, evicted=evicted)
+
+
+def calls_of_a_row(beside: int, evicted: bool) -> int:
+    """The function calls that it takes to take one row in and to find its run, once other runs are known."""
+    seen = view()
+    for number in range(beside):
+        seen.apply(record(started(f"other-{number}")))
+    row = group("g1")
+    seen.apply(record(row))
+    profile = cProfile.Profile()
+    profile.runcall(seen.apply, record(replace(row, reasons=("evicted",)) if evicted else row))
+    profile.runcall(seen.run_of, "g1")
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]  # its stubs forget it
+
+
+def test_a_group_that_two_runs_hold_is_forgotten_by_both() -> None:
+    """An eviction and a release take the id out of every set it stands in, and out of no other run's."""
+    seen = view(per_batch=1)
+    seen.apply(record(started("other", per_batch=1)))
+    assert [seen.reserve(run, "g1") for run in ("r", "other")] == [Admitted(), Admitted()]
+    seen.release("r", "g1")
+    assert (seen.run_of("g1"), seen.reserve("other", "g2")) == ("other", Wait("capacity"))
+    assert seen.reserve("r", "g1") == Admitted()
+    seen.apply(record(replace(group("g1", run=None), reasons=("evicted",))))
+    assert seen.run_of("g1") is None
+    assert [seen.reserve(run, "g2") for run in ("r", "other")] == [Admitted(), Admitted()]

@@ -128,6 +128,7 @@ async def test_with_keys_only_the_metrics_port_is_open(
     try:
         assert "gateway_without_api_keys" not in process.said
         assert entry not in process.said
+        assert process.said.index("metrics_served") < process.said.index("gateway_listening")  # probes answer first
         async with aiohttp.ClientSession() as session:
             for path in ("/metrics", "/v1/models"):
                 async with session.get(process.url + path) as reply:

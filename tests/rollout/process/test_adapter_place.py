@@ -2,6 +2,10 @@
 
 import errno
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,6 +138,33 @@ def test_a_full_disk_gets_no_part_of_an_adapter_and_one_that_is_written_is_put_i
     """What was begun is gone, and the change of the name in the pause needs no room; an engine that is started finds what it
     serves and nothing that others left."""
     assert run_on_small_disk(FULL, tmp_path, "1M") == [f"{errno.ENOSPC} True", "True", "2"]
+
+
+KILLED = """
+import os, signal
+from claw_r1.rollout.process.adapter_place import AdapterPlace
+place = AdapterPlace()
+place.clear()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+NEXT = """
+import tempfile
+from pathlib import Path
+from claw_r1.rollout.process.adapter_place import AdapterPlace
+places = [AdapterPlace(), AdapterPlace()]
+folders = set(Path(tempfile.gettempdir()).glob("claw-*adapter-*"))
+print(folders == {place.path.parent for place in places})
+"""
+
+
+def test_what_a_worker_leaves_that_is_killed_goes_when_the_next_begins(tmp_path: Path) -> None:
+    """Its adapters would fill the disk, one kill after the other; the folder of one that lives stays."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    run = subprocess.run([sys.executable, "-c", NEXT], env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout == "True\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("rank", "says"), [(0, "no adapter"), (16, "rank 16, lora_rank_max is 8")])

@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 
+from claw_r1.consumers.rewards.config import SlotOptions
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects import of_calls
 from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHistory
@@ -14,7 +15,7 @@ from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Outgoing
 from claw_r1.schemas.topics import CALLS, GROUPS, TRAJECTORIES
 from tests import facts
-from tests.consumers.rewards.in_memory import history_of, pooled_log, slot_of
+from tests.consumers.rewards.in_memory import add_to, history_of, pooled_log, slot_of
 from tests.consumers.rewards.subjects.test_trajectories import dialogue, turn
 
 
@@ -66,6 +67,36 @@ def test_who_never_registered_is_looked_for_once(monkeypatch):
     monkeypatch.setattr(CallSubjects, "_earlier", lambda _, at: looks.append(at) or history.before(CALLS, 0, at.offset))
     calls_from(log, 2)
     assert len(looks) == 2, "at the beginning, and for the trajectory"
+
+
+@pytest.mark.parametrize("goes_on", ["as one member", "with a member that begins late"])
+def test_a_group_keeps_its_task_however_many_others_are_registered_meanwhile(goes_on, monkeypatch):
+    """As long as it is called it is not crowded out; one that was silent for long is read again where it was opened."""
+    monkeypatch.setattr(of_calls, "REGISTRATIONS_MAX", 6)
+    others = [facts.started(f"o{number}", f"o{number}") for number in range(12)]
+    calls = [turn("t", number, [{"role": "user", "content": "q"}], "x") for number in range(3)]
+    late = turn("u", 0, [{"role": "user", "content": "q"}], "x")
+    between = {
+        "as one member": [calls[0], *others[:4], calls[1], *others[4:8], calls[2], *others[8:]],
+        "with a member that begins late": [calls[0], *others, late],
+    }[goes_on]
+    log = pooled_log([facts.opened("g", task="4", tags=("sums",)), *between])
+    source = CallSubjects(slot_of("call", options=SlotOptions(tags=("sums",))), history_of(log), RewardsSettings())
+    for record in log.read_range(CALLS, 0, 0, log.end_offsets([CALLS])[log.settings.catalogue().name(CALLS), 0]):
+        source.add(record)
+    judged = [subject.assemble().task for subject in source.take()]
+    assert judged == [4] * sum(event in (*calls, late) for event in between)
+
+
+def test_a_side_call_is_one_however_many_others_have_tools_meanwhile(monkeypatch):
+    """A trajectory that goes on without tools for long is still one that has them."""
+    monkeypatch.setattr(of_calls, "REGISTRATIONS_MAX", 4)
+    titles = [facts.call("g", "t", f"t-{number}", received_us=number) for number in range(4)]
+    others = [facts.call(f"o{number}", f"o{number}", f"o{number}", has_tools=True) for number in range(9)]
+    log = pooled_log([facts.call("g", "t", "t", has_tools=True)])
+    for number, title in enumerate(titles):
+        add_to(log, [title, *others[3 * number : 3 * number + 3]])
+    assert not {title.call_id for title in titles} & calls_from(log, 0).keys()
 
 
 def test_a_look_back_that_failed_is_tried_again():
