@@ -28,7 +28,8 @@ class TrajectoryId:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group to open. The client chooses the id, so that opening it again after a lost answer is the same opening."""
+    """A group to open. The client chooses the id, so that opening it again after a lost
+    answer is the same opening."""
 
     size: int
     channel: str = Channel.TRAIN

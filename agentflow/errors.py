@@ -41,7 +41,8 @@ class ToolError(Exception):
 
 
 class MalformedReply(AgentFlowError):
-    """An answer that is not what the protocol promises: client and gateway differ in version, or it is no gateway."""
+    """An answer that is not what the protocol promises: client and gateway differ in
+    version, or it is no gateway."""
 
 
 class InvalidPlan(AgentFlowError):

@@ -1,4 +1,5 @@
-"""Seeds of groups and members, derived from the run's seed: neighbours are unrelated, repeats are equal everywhere."""
+"""Seeds of groups and members, derived from the run's seed: neighbours are unrelated, repeats
+are equal everywhere."""
 
 import hashlib
 

@@ -11,7 +11,8 @@ from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.schemas.http import TASK_GROUPS_MAX, Channel
 
 FAILURES_FEWEST = 32
-"""The fewest failures of one agent at a time that stop a run; so many in a row may still be the luck of its tasks."""
+"""The fewest failures of one agent at a time that stop a run; so many in a row may still be
+the luck of its tasks."""
 
 
 class _Settings(BaseSettings):
@@ -46,7 +47,8 @@ class FlowSettings(_Settings):
     """Name of a variable to pass to a command although it looks like a secret or is a setting of ours; others are
     withheld."""
     judge_failures: bool = False
-    """Ask the reward function about commands that failed or ran out of time, too, instead of failing their episodes."""
+    """Ask the reward function about commands that failed or ran out of time, too, instead of
+    failing their episodes."""
 
     @model_validator(mode="after")
     def _one_agent(self) -> Self:
@@ -98,11 +100,14 @@ class RunPlan(_Settings):
     eval_every: int | None = Field(default=None, ge=1)
     """Versions of the run between two evaluations on the channel val, the first of version 0. Not set: none."""
     eval_tasks: Path | None = None
-    """Tasks of the evaluations, in a file or directory as `tasks`; those that are also in `tasks` are not trained on."""
+    """Tasks of the evaluations, in a file or directory as `tasks`; those that are also in
+    `tasks` are not trained on."""
     eval_holdout: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the tasks that is held out of training, by their content, for the evaluations; instead of `eval_tasks`."""
+    """Share of the tasks that is held out of training, by their content, for the evaluations;
+    instead of `eval_tasks`."""
     eval_count: int = Field(default=32, ge=1)
-    """Tasks of an evaluation, the same each time; beside the training episodes, as many again of them run at once."""
+    """Tasks of an evaluation, the same each time; beside the training episodes, as many
+    again of them run at once."""
     eval_samples: int = Field(default=4, ge=0)
     """Episodes of each of these tasks beside the greedy one, sampled as the flow samples, for pass@k. 0: none."""
     eval_solved: float = 1.0
@@ -152,7 +157,8 @@ class EvaluationPlan(_Settings):
     episodes: int | None = Field(default=None, ge=1)
     """Tasks to play. Not set: all of `tasks`, or 64 that the flow makes."""
     pass_at: str | None = None
-    """Numbers k separated by commas, like 1,4,8: besides, how likely one of k samples solves a task (pass@k, unbiased)."""
+    """Numbers k separated by commas, like 1,4,8: besides, how likely one of k samples solves a
+    task (pass@k, unbiased)."""
     samples: int | None = Field(default=None, ge=1)
     """Sampled episodes per task for pass@k. Not set: the largest k."""
     solved: float = 1.0

@@ -1,4 +1,5 @@
-"""Child processes whose CPU time and memory can be read from outside, exactly; logs of their own, and a gateway on one."""
+"""Child processes whose CPU time and memory can be read from outside, exactly; logs of their
+own, and a gateway on one."""
 
 import contextlib
 import os

@@ -11,7 +11,8 @@ from claw_r1.claw.notice import notice
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The same result for programs and for a person, and the exit code. Of several answers the highest code counts."""
+    """The same result for programs and for a person, and the exit code. Of several answers
+    the highest code counts."""
 
     value: object = None
     """The object that `--json` prints on one line, or a function that makes it, called for a program only;

@@ -54,8 +54,7 @@ def processor(cpuinfo: Path = CPUINFO) -> str:
 
 
 def recorded(environment: Path) -> ProcessorTrial | None:
-    """Returns the trial that was recorded in this environment on this very CPU; None where nothing was, or on
-    another."""
+    """Returns the trial that was recorded in this environment on this very CPU; None where nothing was, or on another."""
     try:
         trial = ProcessorTrial(**json.loads((environment / RECORD).read_text()))
     except (OSError, ValueError, TypeError):

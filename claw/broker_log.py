@@ -1,4 +1,5 @@
-"""A log to read from: the broker that is named or runs, else the kept one, started for the duration of the command."""
+"""A log to read from: the broker that is named or runs, else the kept one, started for the
+duration of the command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

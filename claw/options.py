@@ -1,4 +1,5 @@
-"""Options that several commands share, and `Commands`, which makes a command of a function and prints what it answers."""
+"""Options that several commands share, and `Commands`, which makes a command of a function and
+prints what it answers."""
 
 import functools
 import inspect

@@ -180,8 +180,7 @@ def preference_event(comparison: Comparison, by: Signature) -> PreferenceGiven:
 
 
 def undo_events(facts: Sequence[FeedbackFact], by: Signature) -> list[FeedbackFact]:
-    """Takes these facts of the signer back, each by an event above it, whatever the clocks said. Raises
-    InvalidFeedback."""
+    """Takes these facts of the signer back, each by an event above it, whatever the clocks said. Raises InvalidFeedback."""
     return [_undo(fact, by) for fact in facts]
 
 

@@ -134,8 +134,7 @@ class Feedback:
     def last_act(
         self, source: str, group_id: str | None = None, subject: FeedbackSubject | None = None
     ) -> list[PersonalWord]:
-        """Returns the current feedback of the person's latest act that has any, which an undo takes
-        back."""
+        """Returns the current feedback of the person's latest act that has any, which an undo takes back."""
         words = self.standing(group_id, subject, source)
         return [word for word in words if word.act_id == words[-1].act_id]
 

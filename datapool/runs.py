@@ -263,7 +263,8 @@ class Planned:
     trained: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """call_ids whose responses are trained."""
     masked: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """call_ids whose responses are read as context and not trained; a member that the spec left out has neither kind."""
+    """call_ids whose responses are read as context and not trained; a member that the spec
+    left out has neither kind."""
 
 
 class RunIndex:

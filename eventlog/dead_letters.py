@@ -12,7 +12,8 @@ ROOM_BYTES = 64 << 10
 """The part of the largest record that its frame takes."""
 ERROR_CHARACTERS_MAX = 2000
 KEPT_BYTES_MAX = 1000
-"""The largest header of an earlier letter that is kept: no letter has a larger one but its error, which is not kept."""
+"""The largest header of an earlier letter that is kept: no letter has a larger one but its
+error, which is not kept."""
 
 
 def dead_letter(record: Record, reason: str, error: str, *, reader: str) -> Outgoing:

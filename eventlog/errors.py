@@ -10,7 +10,8 @@ class Retryable(LogError):
 
 
 class RecordRefused(LogError):
-    """A consumer's work cannot use the record, now or later. `reason`: a stable word, which its dead letter carries."""
+    """A consumer's work cannot use the record, now or later. `reason`: a stable word, which
+    its dead letter carries."""
 
     def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
@@ -18,7 +19,8 @@ class RecordRefused(LogError):
 
 
 class BrokerUnreachable(Retryable):
-    """No broker answered in time, or those that did cannot serve the request yet: they are starting, or were fenced."""
+    """No broker answered in time, or those that did cannot serve the request yet: they are
+    starting, or were fenced."""
 
 
 class AccessRefused(LogError):

@@ -121,8 +121,7 @@ class LogSecurity(BaseSettings):
         return None
 
     def secret(self, timeout_s: float = TOKEN_TIMEOUT_S) -> str:
-        """The password or token as it is now. Raises AccessRefused when
-        it cannot be had, or is empty."""
+        """The password or token as it is now. Raises AccessRefused when it cannot be had, or is empty."""
         path = self.security_password_file or self.security_token_file
         try:
             secret = (path.read_text() if path else self._printed(timeout_s)).strip()
@@ -149,8 +148,7 @@ class SecretsWatch:
         self._next_s = clock() + LOOK_S
 
     def changed(self) -> bool:
-        """Once for each change; looks at the files every `LOOK_S`. What
-        cannot be read is no change, and is said."""
+        """Once for each change; looks at the files every `LOOK_S`. What cannot be read is no change, and is said."""
         if not self._security.secured or self._clock() < self._next_s:
             return False
         self._next_s = self._clock() + LOOK_S

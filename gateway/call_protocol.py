@@ -24,7 +24,8 @@ class CallRequest(NamedTuple):
     """The body that engines get."""
     model: str | None
     sampling: Sampling
-    """The temperature and the limit as the client asked for them, for engines that do not hand over what they used."""
+    """The temperature and the limit as the client asked for them, for engines that do not
+    hand over what they used."""
     stream: bool = False
     adapted: tuple[str, ...] = ()
     """The changes of `forwarded` against the client's body, in the codes of `CallCaptured.adapted`."""

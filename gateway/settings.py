@@ -92,7 +92,8 @@ class GatewaySettings(DoorTls):
     """Remove `strict` from tools, so that no grammar constrains sampling."""
 
     resends_max: int = Field(2, ge=0)
-    """How often a call is sent again after its engine broke. It is bounded because the call itself may be the cause."""
+    """How often a call is sent again after its engine broke. It is bounded because the call
+    itself may be the cause."""
     retry_wait_s: float = Field(0.1, gt=0)
     """First wait before an engine is tried again. It doubles up to `retry_wait_max_s`."""
     retry_wait_max_s: float = Field(2.0, gt=0)
@@ -122,7 +123,8 @@ class GatewaySettings(DoorTls):
     to the log."""
 
     replay_window_s: float = Field(300.0, ge=0)
-    """How long a finished reply is kept, from when it was made, for a client that retries because it never got it."""
+    """How long a finished reply is kept, from when it was made, for a client that retries
+    because it never got it."""
     replay_entries_max: int = Field(10_000, ge=0)
     """Calls remembered for retries."""
     replay_bytes_max: int = Field(64 * MIB, ge=0)

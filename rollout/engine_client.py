@@ -1,4 +1,5 @@
-"""vLLM's control routes as methods, each with its own deadline. HTTP becomes this room's errors here and nowhere else."""
+"""vLLM's control routes as methods, each with its own deadline. HTTP becomes this room's errors
+here and nowhere else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""The errors of a rollout worker. CannotStart is the operator's, SourceFailed is retried, the last two restart vLLM."""
+"""The errors of a rollout worker. CannotStart is the operator's, SourceFailed is retried, the
+last two restart vLLM."""
 
 
 class RolloutError(RuntimeError):

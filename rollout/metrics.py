@@ -1,4 +1,5 @@
-"""The counters of a worker's supervisor, for Prometheus: read from its status when somebody asks. vLLM has its own."""
+"""The counters of a worker's supervisor, for Prometheus: read from its status when somebody
+asks. vLLM has its own."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import get_args

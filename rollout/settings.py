@@ -56,7 +56,8 @@ class RolloutSettings(BaseSettings):
     tensor_parallel: int = Field(default=1, ge=1)
     """Processes that share the model, each with a GPU of its own (or a core); it must divide the model's heads."""
     gpu_memory_share: float = Field(default=0.9, gt=0, le=1)
-    """Share of a GPU's memory that vLLM may take, weights and KV cache together. With a trainer on the same GPU: 0.45."""
+    """Share of a GPU's memory that vLLM may take, weights and KV cache together. With a trainer
+    on the same GPU: 0.45."""
     kv_cache_bytes: str | None = None
     """Size of the KV cache, as vLLM takes it. Not set: what `gpu_memory_share` leaves on a GPU; 256M on the CPU."""
     lora_rank_max: int = Field(default=0, ge=0, le=LORA_RANKS[-1])
@@ -82,7 +83,8 @@ class RolloutSettings(BaseSettings):
     health_interval_s: float = Field(default=1, gt=0)
     """Time between two health checks of the engine."""
     health_timeout_s: float = Field(default=30, gt=0)
-    """An engine that answers no health check for this long is restarted, unless loading. Keep it above its longest step."""
+    """An engine that answers no health check for this long is restarted, unless loading. Keep it
+    above its longest step."""
     report_interval_s: float = Field(default=2, gt=0)
     """Time between two reports of this worker to the log."""
     restarts_max: int = Field(default=5, ge=0)
@@ -102,7 +104,8 @@ class RolloutSettings(BaseSettings):
     offer_timeout_s: float = Field(default=5, gt=0)
     """How long the trainer may take to begin its answer to a request for weights."""
     fetch_timeout_s: float = Field(default=30, gt=0)
-    """How long a version may take to reach this host's memory, plus time for its size. The engine samples meanwhile."""
+    """How long a version may take to reach this host's memory, plus time for its size. The
+    engine samples meanwhile."""
     fetch_mb_per_s: float = Field(default=20, gt=0)
     """Rate at which it must arrive: each MB adds its share to `fetch_timeout_s`."""
     copies_dir: Path | None = None

@@ -1,4 +1,5 @@
-"""The two ends of a worker on the log: versions come in from claw.weights, reports go out to claw.rollout.workers."""
+"""The two ends of a worker on the log: versions come in from claw.weights, reports go out to
+claw.rollout.workers."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,7 +22,8 @@ log = structlog.get_logger()
 POLL_TIMEOUT_S = 0.5
 RETRY_AFTER_S = 2.0
 FIRST_SPAN = 64
-"""Offsets from the end in which the newest version is looked for; a version takes two, with its transaction's mark."""
+"""Offsets from the end in which the newest version is looked for; a version takes two, with
+its transaction's mark."""
 SPAN_GROWTH = 32
 NEWEST = 8
 """Versions that are decoded: of an incarnation that ends and one that begins, the last few may come in any order."""

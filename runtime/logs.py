@@ -60,7 +60,8 @@ def drain_logs(timeout_s: float = DRAIN_TIMEOUT_S) -> None:
 
 
 class _Lines(io.RawIOBase):
-    """A file that takes whatever is written to it. What its descriptor has no room for waits, in bounds, for a thread."""
+    """A file that takes whatever is written to it. What its descriptor has no room for waits,
+    in bounds, for a thread."""
 
     def __init__(self, descriptor: int) -> None:
         self.dropped = self._said = 0

@@ -14,7 +14,8 @@ POLL_S = 0.2
 
 
 class StopSignals:
-    """Takes both signals from now on. A plain flag: a handler that takes a lock may wait for the code it interrupts."""
+    """Takes both signals from now on. A plain flag: a handler that takes a lock may wait for
+    the code it interrupts."""
 
     def __init__(self) -> None:
         self.received = False

@@ -17,7 +17,8 @@ anybody may write them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedTask:
-    """One group: one task, played once at temperature 0 (`greedy`), or `samples` times as the flow samples (`sample`)."""
+    """One group: one task, played once at temperature 0 (`greedy`), or `samples` times as the
+    flow samples (`sample`)."""
 
     version: int
     """The newest version that had answered when the evaluation began."""

@@ -19,7 +19,8 @@ IDEMPOTENCY_KEY_HEADER = "x-claw-idempotency-key"
 RETRY_COUNT_HEADER = "x-claw-retry-count"
 """Request: how many attempts of this request came before this one."""
 REWARDS_HEADER = "x-claw-rewards"
-"""Request: rewards of the trajectory that a call or a completion takes along, as a JSON list of bodies of `…/rewards`."""
+"""Request: rewards of the trajectory that a call or a completion takes along, as a JSON list of
+bodies of `…/rewards`."""
 RIDING_MAX = 64
 """The most rewards that one request takes along."""
 
@@ -47,7 +48,8 @@ TOKENS_COMMENT = ": claw.tokens="
 TOKENS_CAPABILITIES = ("tokens_json", "tokens_sse")
 """The capabilities of a worker that does."""
 WEIGHTS_HEADER = "x-claw-weights"
-"""Reply of a trainer: `whole`, or `patch` where the bytes are what makes the version of the one that the worker has."""
+"""Reply of a trainer: `whole`, or `patch` where the bytes are what makes the version of the
+one that the worker has."""
 CONTROL_HEADER = "x-claw-control"
 """Request to an engine's control routes: the secret of its supervisor."""
 

@@ -41,8 +41,7 @@ def serve(settings: StreamsSettings, log_settings: LogSettings) -> int:
 
 
 async def _serve(settings: StreamsSettings, log_settings: LogSettings) -> bool:
-    """Folds until told to stop; returns True if it should restart
-    with other secrets."""
+    """Folds until told to stop; returns True if it should restart with other secrets."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -48,7 +48,8 @@ class StreamsSettings(BaseSettings):
     heartbeat_interval_s: float = Field(2.0, gt=0)
     """Time between two heartbeats to the group, at most half of `session_timeout_s`."""
     transaction_timeout_ms: int = Field(60_000, ge=1000)
-    """How long the open transaction of a dead owner may hold up readers, and so how long a broker outage may last."""
+    """How long the open transaction of a dead owner may hold up readers, and so how long a
+    broker outage may last."""
 
     keep_interval_s: float = Field(10.0, gt=0)
     """Time between two saves of the pool's rows of this worker's partitions (in `CLAW_LOG_VIEWS_DIR`), from which its
@@ -68,7 +69,8 @@ class StreamsSettings(BaseSettings):
     """Groups without any fact for this long are evicted from the pool; a stub and their facts stay. What comes
     for them later is ignored. Not set: groups are kept for ever."""
     retention_interval_s: float = Field(10.0, gt=0)
-    """Time between two looks for groups to evict. Each look takes a bounded number per partition, the oldest first."""
+    """Time between two looks for groups to evict. Each look takes a bounded number per
+    partition, the oldest first."""
 
     watchdog_interval_s: float = Field(5.0, gt=0)
     """Time between two looks at the lag."""

@@ -44,7 +44,8 @@ LOCK_PATIENCE_S = 2.0
 LOCK_POLL_S = 0.05
 LOOK_S = 1.0
 NO_GROUP = b""
-"""The group of a position. A group whose id is empty shares it, which is harmless: `restore` passes positions over."""
+"""The group of a position. A group whose id is empty shares it, which is harmless: `restore`
+passes positions over."""
 POOL = (STEPS, TRAJECTORIES, GROUPS, POSITIONS)
 
 
@@ -183,7 +184,8 @@ def beside(assigned: Collection[int], partitions: int) -> set[int]:
 
 
 class Standby:
-    """The copies that a worker holds, and the thread that reads on. The methods block, and are called one at a time."""
+    """The copies that a worker holds, and the thread that reads on. The methods block, and are
+    called one at a time."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings

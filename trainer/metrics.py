@@ -29,7 +29,8 @@ LAST = (
     "zero_variance_share",
     *EPISODES,
 )
-"""Metrics of a batch that are shown, and each as `nonfinite_` where it was no finite number; metrics.jsonl has all."""
+"""Metrics of a batch that are shown, and each as `nonfinite_` where it was no finite number;
+metrics.jsonl has all."""
 SPENT = ("wait_s", "read_s", "train_s")
 """Metrics of a batch's time by phase."""
 PERIODS = 10

@@ -51,7 +51,8 @@ class TrainerSettings(BaseSettings):
         "wait_log_interval_s", "warnings_file", "sinks", "sinks_online", "sinks_project", "metrics_port", "metrics_host", "bootstrap_servers", "topic_prefix", "topic_partitions", "ranks",
         "collective_timeout_s", "layout", "optimizer.gradient_checkpointing", "objective.silent_sample",
     })  # fmt: skip
-    """Settings that may differ when a run is resumed. All others change what is trained (`trainer/config/changes.py`)."""
+    """Settings that may differ when a run is resumed. All others change what is trained
+    (`trainer/config/changes.py`)."""
 
     model_dir: Path
     """Hugging Face model directory of the initial weights, with config and tokenizer."""
@@ -121,7 +122,8 @@ class TrainerSettings(BaseSettings):
     batches_min: int = Field(default=0, ge=0)
     """Batches before `stop_reward` is looked at."""
     stop_reward: float | None = None
-    """The run ends when the mean reward of its last 5 batches reaches this. Not set: it goes on to `batches_max`."""
+    """The run ends when the mean reward of its last 5 batches reaches this. Not set: it
+    goes on to `batches_max`."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Batches between checkpoints. Batches after the last one are trained again from the log after a crash."""
     checkpoints_kept: int = Field(default=2, ge=1)
@@ -156,7 +158,8 @@ class TrainerSettings(BaseSettings):
     """Token ids whose log-probabilities are published with every version, so that workers can check what they
     loaded. 0: none."""
     linger_s: float = Field(default=0.0, ge=0)
-    """After its end, the run serves its final weights until every live worker reports them, for at most this long."""
+    """After its end, the run serves its final weights until every live worker reports them,
+    for at most this long."""
     stay_when_over: bool = False
     """A trainer whose run is over stays, with its metrics, until it is told to stop: for what starts again whatever ends, as
     Docker and a StatefulSet do. Off: it ends."""
@@ -179,7 +182,8 @@ class TrainerSettings(BaseSettings):
     """Programs that get the metrics of each batch, beside metrics.jsonl (docs/runs.md). trackio and wandb
     must be installed."""
     sinks_online: bool = False
-    """Let trackio and wandb reach the servers that their own variables name. Off: they write below `out_dir` alone."""
+    """Let trackio and wandb reach the servers that their own variables name. Off: they write
+    below `out_dir` alone."""
     sinks_project: str = Field(default="claw", min_length=1)
     """Project of the run in trackio and wandb."""
 
@@ -189,7 +193,8 @@ class TrainerSettings(BaseSettings):
     bootstrap_servers: str | None = None
     """host:port of one or more brokers. Not set: as CLAW_LOG_BOOTSTRAP_SERVERS or KAFKA_BOOTSTRAP_SERVERS say."""
     topic_prefix: str | None = None
-    """Front of every topic name. Not set: as CLAW_LOG_PREFIX says. The log's other settings are CLAW_LOG_... too."""
+    """Front of every topic name. Not set: as CLAW_LOG_PREFIX says. The log's other settings
+    are CLAW_LOG_... too."""
     topic_partitions: int | None = Field(default=None, ge=1)
     """Partitions of every topic. Not set: as CLAW_LOG_PARTITIONS says."""
 

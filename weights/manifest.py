@@ -59,7 +59,8 @@ class TensorShape:
 
 @dataclass(frozen=True, slots=True)
 class WeightsManifest:
-    """The tensors of a version in order, and the digest (weights/digests.py) over their contiguous bytes in that order."""
+    """The tensors of a version in order, and the digest (weights/digests.py) over their
+    contiguous bytes in that order."""
 
     tensors: tuple[TensorShape, ...]
     digest: str

@@ -1,4 +1,5 @@
-"""The parts of `bench.gateway`: loads on the doors of `bench.gateway.ground`, those of a round one after the other."""
+"""The parts of `bench.gateway`: loads on the doors of `bench.gateway.ground`, those of a
+round one after the other."""
 
 import asyncio
 import json

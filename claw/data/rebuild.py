@@ -1,4 +1,5 @@
-"""`claw rebuild`: the facts into the next generation of the pool, up to offsets. Killed and started again it goes on."""
+"""`claw rebuild`: the facts into the next generation of the pool, up to offsets. Killed and
+started again it goes on."""
 
 import time
 from collections.abc import Mapping

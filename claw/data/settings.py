@@ -98,7 +98,8 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildSettings:
-    """The facts to fold, and the generation that they are folded into. `generation` None: the one after that in use."""
+    """The facts to fold, and the generation that they are folded into. `generation` None: the
+    one after that in use."""
 
     to: Annotated[
         str, typer.Option(help="Up to where: end, a time (ISO 8601, UTC), or a file of offsets (a manifest).")

@@ -1,4 +1,5 @@
-"""The processes of a demo as components of its stack: which settings and arguments each is started with. Starts nothing."""
+"""The processes of a demo as components of its stack: which settings and arguments each is
+started with. Starts nothing."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -37,7 +37,8 @@ class Result:
     calls_captured: int
     calls_replied: int
     calls_unanswered: int
-    """Calls that no agent saw a reply of (a stop cut it off, its gateway was killed): they may be captured or not."""
+    """Calls that no agent saw a reply of (a stop cut it off, its gateway was killed): they
+    may be captured or not."""
     calls_by_worker: dict[str, int]
     workers: int
     idle: IdleShares

@@ -1,1 +1,2 @@
-"""Installs locked packages: a checkout's `.venv` (`bootstrap.py`), or what an installed wheel lacks (`claw setup`)."""
+"""Installs locked packages: a checkout's `.venv` (`bootstrap.py`), or what an installed wheel
+lacks (`claw setup`)."""

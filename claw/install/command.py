@@ -1,4 +1,5 @@
-"""Runs the programs of the setup, and says that they still run, on stderr: stdout belongs to the command that follows."""
+"""Runs the programs of the setup, and says that they still run, on stderr: stdout belongs to
+the command that follows."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""`claw pool`: questions to the pool, and curation. Each command only hands its options to a function of this folder."""
+"""`claw pool`: questions to the pool, and curation. Each command only hands its options to a
+function of this folder."""
 
 from typing import Annotated
 

@@ -1,4 +1,5 @@
-"""`claw pool batch`: what the next batch of a spec would be, and why each other group is not in it. It writes nothing."""
+"""`claw pool batch`: what the next batch of a spec would be, and why each other group is not in
+it. It writes nothing."""
 
 from collections import defaultdict
 from collections.abc import Mapping

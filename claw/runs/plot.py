@@ -1,4 +1,5 @@
-"""The curves of runs as one PNG: reward, evaluation, staleness, KL, entropy, replies and waiting over the batches."""
+"""The curves of runs as one PNG: reward, evaluation, staleness, KL, entropy, replies and
+waiting over the batches."""
 
 import re
 from collections.abc import Sequence
@@ -75,8 +76,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
 
 
 def figure_of(runs: Sequence[Run]) -> Any:  # Any: as above
-    """The picture. A colour is a run, named above the panels;
-    the legends inside say which line is what."""
+    """The picture. A colour is a run, named above the panels; the legends inside say which line is what."""
     import matplotlib as mpl  # a second of import that only a picture needs
 
     mpl.use("Agg")

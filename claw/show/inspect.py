@@ -1,4 +1,5 @@
-"""`claw inspect`: one trajectory as the pool sees it, and its conversation as the facts have it. It writes nothing."""
+"""`claw inspect`: one trajectory as the pool sees it, and its conversation as the facts have
+it. It writes nothing."""
 
 from contextlib import closing
 

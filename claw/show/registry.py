@@ -1,4 +1,5 @@
-"""`claw registry`: the read-only schema registry alone, for Kafka tools where no gateway runs. It needs no broker."""
+"""`claw registry`: the read-only schema registry alone, for Kafka tools where no gateway
+runs. It needs no broker."""
 
 import json
 import socket

@@ -52,8 +52,7 @@ def diff(settings: LogSettings) -> Answer:
 
 
 def acls(options: CatalogueOptions, *, users: str, apply: bool) -> Answer:
-    """Least privilege for a user of each role, whose name is `users` and
-    the role's. Only to apply it needs a broker."""
+    """Least privilege for a user of each role, whose name is `users` and the role's. Only to apply it needs a broker."""
     catalogue = LogSettings(**asdict(options)).catalogue()
     needed = {f"{users}{role}": grants(catalogue, role) for role in ROLES}
     if apply:
@@ -64,8 +63,7 @@ def acls(options: CatalogueOptions, *, users: str, apply: bool) -> Answer:
 
 
 def strimzi(options: CatalogueOptions, *, users: str, kind: str) -> Answer:
-    """Cluster, topics and users as resources of Strimzi, all or those of one
-    kind."""
+    """Cluster, topics and users as resources of Strimzi, all or those of one kind."""
     resources = [
         each for each in manifests(LogSettings(**asdict(options)).catalogue(), users) if kind in ("", each["kind"])
     ]

@@ -60,14 +60,12 @@ class LogCopy:
 
     @cached_property
     def group(self) -> str:
-        """The consumer group that is as far as the copy is, and the transactional
-        id that writes it."""
+        """The consumer group that is as far as the copy is, and the transactional id that writes it."""
         origin = sha256(topics_id(self.source, COPIED).encode()).hexdigest()[:12]
         return f"{self.target.prefix}.copy.{origin}"
 
     def run(self) -> None:
-        """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where
-        another one copies."""
+        """Copies all that is there. Raises CannotRun, HistoryCut, Fenced where another one copies."""
         with closing(TransactionalProducer(self.target, self.group, positions=False, group_id=self.group)) as producer:
             producer.open()  # ends what a killed one left open, so that the group's offsets are known
             at = self._at()
@@ -131,8 +129,7 @@ class LogCopy:
         return count + commit(producer, batch, name)
 
     def _plans(self, ranges: Ranges) -> Iterator[Copy]:
-        """Plans with their calls' new places; nothing of a run that has a plan
-        which cannot be translated."""
+        """Plans with their calls' new places; nothing of a run that has a plan which cannot be translated."""
         named: dict[str, set[tuple[int, int]]] = {}
         for event in readable(stream_ranges(self.source, ranges)):
             if isinstance(event, BatchAssembled):
@@ -159,8 +156,7 @@ class LogCopy:
         return as_it_is(BATCHES, record, self.source.partitions, self.target.partitions)
 
     def _translation(self, places: Set[tuple[int, int]]) -> Translation:
-        """A fact is known again by its event's id, of which copies count from the
-        first on, as in the folds."""
+        """A fact is known again by its event's id, of which copies count from the first on, as in the folds."""
         if not places:
             return {}
         ids = {
@@ -204,8 +200,7 @@ def _beside_groups(at: int, old: int, new: int) -> Sequence[int]:
 
 
 def _by_key(record: Record, old: int, new: int) -> int:
-    """The partition of the key. A fact that was refused, for it stood in
-    another, stands in a wrong one again."""
+    """The partition of the key. A fact that was refused, for it stood in another, stands in a wrong one again."""
     at = record.partition
     if record.key is None:
         return at

@@ -54,8 +54,7 @@ RESOURCES = {
 
 
 def manifests(catalogue: Catalogue, users: str) -> Iterator[JsonDict]:
-    """Yields the cluster, its nodes, each topic, and a user of each role
-    whose name is `users` and the role's."""
+    """Yields the cluster, its nodes, each topic, and a user of each role whose name is `users` and the role's."""
     yield _resource("Kafka", CLUSTER, kafka_spec(catalogue))
     yield _resource("KafkaNodePool", "brokers", pool_spec(catalogue))
     for topic in catalogue:
@@ -74,8 +73,7 @@ def as_yaml(resources: list[JsonDict]) -> str:
 
 
 def kafka_spec(catalogue: Catalogue) -> JsonDict:
-    """The cluster: in clear within its namespace, for pods with the label
-    of clients alone."""
+    """The cluster: in clear within its namespace, for pods with the label of clients alone."""
     copies = catalogue.replication
     config = CONFIG | dict.fromkeys(COPIED, copies)
     config |= dict.fromkeys(IN_SYNC, insync_of(copies))

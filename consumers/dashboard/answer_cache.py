@@ -42,7 +42,6 @@ class KeptAnswers:
             return {**kept.answer, "again_s": None}
 
     def forget(self) -> None:
-        """Forgets all kept replies, so that the next request makes a new one: something was done that answers tell
-        of."""
+        """Forgets all kept replies, so that the next request makes a new one: something was done that answers tell of."""
         with self._lock:
             self._answers.clear()

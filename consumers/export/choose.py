@@ -37,7 +37,8 @@ class Chosen:
     oldest_version: int | None = None
     """Tokens of older versions are context only; None: all are trained."""
     advantages: Mapping[str, float] = field(default_factory=dict)
-    """By call_id, of the trained responses: as a plan under the spec would freeze them. Empty where nothing says which."""
+    """By call_id, of the trained responses: as a plan under the spec would freeze them. Empty
+    where nothing says which."""
 
     @property
     def earned(self) -> float | None:

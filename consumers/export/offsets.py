@@ -1,4 +1,5 @@
-"""The part of the history that an export is made of: [start, end) for each partition of the fact topics. Offsets only."""
+"""The part of the history that an export is made of: [start, end) for each partition of the
+fact topics. Offsets only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import FACTS
 
 Bound = str | int | Mapping[Place, int]
-"""`beginning` (offset 0), `earliest` (what retention left) or `end`; one offset for every partition; or one for each."""
+"""`beginning` (offset 0), `earliest` (what retention left) or `end`; one offset for every
+partition; or one for each."""
 
 
 @dataclass(frozen=True, slots=True)

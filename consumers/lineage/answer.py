@@ -52,8 +52,7 @@ def _batches(lookup: Lookup, batches: Sequence[TracedBatch], limit: int | None) 
 
 
 def first(batches: Sequence[TracedBatch], limit: int | None) -> list[TracedBatch]:
-    """Returns as many of the first batches, and of the last of them as many trajectories, as hold `limit`
-    trajectories."""
+    """Returns as many of the first batches, and of the last of them as many trajectories, as hold `limit` trajectories."""
     chosen: list[TracedBatch] = []
     room = limit
     for batch in batches:

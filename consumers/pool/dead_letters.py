@@ -57,8 +57,7 @@ class Letter:
         return {name: value.decode("utf-8", "replace") for name, value in self.record.headers}
 
     def header(self, name: str) -> str:
-        """Returns one of our headers, without its mark in the name; empty when the
-        letter has none."""
+        """Returns one of our headers, without its mark in the name; empty when the letter has none."""
         return self.headers.get(f"{MARK}{name}", "")
 
     @property
@@ -72,8 +71,7 @@ class Letter:
 
     @property
     def source(self) -> Position | None:
-        """The position where the record stood first; None when the letter does not
-        say."""
+        """The position where the record stood first; None when the letter does not say."""
         partition, offset = self.header("source_partition"), self.header("source_offset")
         if not (self.header("source_topic") and partition.isdecimal() and offset.isdecimal()):
             return None
@@ -171,8 +169,7 @@ def routes_of(settings: LogSettings, candidates: Iterable[Letter]) -> tuple[list
 
 
 def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
-    """Ids of the letters with a copy in their fact topic. Reads each partition
-    once, from the first source on."""
+    """Ids of the letters with a copy in their fact topic. Reads each partition once, from the first source on."""
     starts: dict[Place, int] = {}
     for route in routes:
         starts[route.place] = min(route.start, starts.get(route.place, route.start))
@@ -188,15 +185,13 @@ def redriven(settings: LogSettings, routes: Sequence[RedriveRoute]) -> set[str]:
 
 
 def redrive(producer: Producer, routes: Sequence[RedriveRoute]) -> None:
-    """Appends the letters; returns when all are acknowledged. Raises LogError:
-    whoever repeats it does no harm."""
+    """Appends the letters; returns when all are acknowledged. Raises LogError: whoever repeats it does no harm."""
     for future in [producer.produce(route.outgoing()) for route in routes]:
         future.result()
 
 
 def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]:
-    """Returns the letters that were not dismissed and have no copy in a
-    fact topic yet."""
+    """Returns the letters that were not dismissed and have no copy in a fact topic yet."""
     waiting = [letter for letter in candidates if not letter.dismissed]
     routes, _ = routes_of(settings, waiting)
     copied = redriven(settings, routes)
@@ -204,8 +199,7 @@ def pending(settings: LogSettings, candidates: Sequence[Letter]) -> list[Letter]
 
 
 def redrive_letters(settings: LogSettings, candidates: Sequence[Letter], producer: Producer | None) -> JsonDict:
-    """Redrives pending letters and reports the result of each.
-    producer: None for a dry run. Raises LogError."""
+    """Redrives pending letters and reports the result of each. producer: None for a dry run. Raises LogError."""
     routes, refused = routes_of(settings, candidates)
     done = redriven(settings, routes) if routes else set()
     fresh = [route for route in routes if route.letter.id not in done]

@@ -58,8 +58,7 @@ def explained(
     name: str,
     decoded: Mapping[tuple[str, str], Sequence[StepRecord]] | None = None,
 ) -> tuple[list[Explanation], list[str]]:
-    """Explains each thing of that id, and lists slots of the spec that no reward ever named. decoded: as `why`
-    takes it."""
+    """Explains each thing of that id, and lists slots of the spec that no reward ever named. decoded: as `why` takes it."""
     warnings = [] if perspective is None else list(slots_never_rewarded(perspective.spec, rows.reward_slots))
     return why(rows, runs, perspective, name, decoded), warnings
 

@@ -1,4 +1,5 @@
-"""Search for a text in whole conversations, which are put together from the deltas that calls store (docs/deltas.md)."""
+"""Search for a text in whole conversations, which are put together from the deltas that calls
+store (docs/deltas.md)."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from claw_r1.schemas.events import CallCaptured, StepRecord
 
 
 class Conversations:
-    """Requests and replies of calls. Steps come in order of their ids, so each trajectory's facts are fetched once."""
+    """Requests and replies of calls. Steps come in order of their ids, so each trajectory's
+    facts are fetched once."""
 
     def __init__(self, steps_of: Callable[[str, str], list[StepRecord]], facts: Lookup) -> None:
         """steps_of: all steps of (group_id, trajectory_id)."""

@@ -29,7 +29,8 @@ class QualitySettings(BaseSettings):
     generation: int = Field(default=0, ge=0, le=SCORER_REVISION_MAX // REVISIONS - 1)
     """Generation of the panel. Scores of a higher generation win; raise it when another panel takes over."""
     commit_interval_s: float = Field(default=5.0, gt=0)
-    """Time between two commits of offsets. After a crash, calls of that time are scored again, to the same events."""
+    """Time between two commits of offsets. After a crash, calls of that time are scored
+    again, to the same events."""
     requests_bytes_max: int = Field(default=256 << 20, ge=0)
     """Bytes of requests in memory, which later ones are differences to. Others are read from the log again."""
     records_max: int = Field(default=500, ge=1)

@@ -15,7 +15,8 @@ from claw_r1.consumers.rewards.subjects.subject import Subject
 from claw_r1.schemas.envelopes import now_us
 
 PUT_OFF_MAX, PUT_OFF_AT_ONCE = 500, 50
-"""Subjects beyond the budget of a day that are in memory, and that are asked about in one poll once there is room."""
+"""Subjects beyond the budget of a day that are in memory, and that are asked about in one
+poll once there is room."""
 PAID_KINDS = ("judge", "pooling")
 """Kinds whose verdicts cost tokens."""
 

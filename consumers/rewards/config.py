@@ -38,7 +38,8 @@ class ScoringBudget(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tokens_per_day: Annotated[int, BeforeValidator(_count)] = Field(ge=0)
-    """Tokens of verdicts per UTC day, all processes together: 200000, 200k, 5M. What is beyond waits, as `budget_spent`."""
+    """Tokens of verdicts per UTC day, all processes together: 200000, 200k, 5M. What is beyond
+    waits, as `budget_spent`."""
 
 
 class SlotOptions(BaseModel):

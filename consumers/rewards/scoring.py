@@ -78,8 +78,7 @@ def verdict_id(slot: ScoredSlot, digest: str) -> str:
 
 
 def failure_id(slot: ScoredSlot, subject: Subject) -> str:
-    """Returns the id of a verdict with the reason for no value: for this subject alone, equal content is judged
-    again."""
+    """Returns the id of a verdict with the reason for no value: for this subject alone, equal content is judged again."""
     return verdict_id(slot, f"{subject.digest} {subject.label}")
 
 

@@ -34,7 +34,8 @@ class CodeResult:
     tests: int
     """0: they were not reached."""
     reason: str = ""
-    """The reason why not all passed: `failed`, `broken` (the code does not load), or the limit that the code broke."""
+    """The reason why not all passed: `failed`, `broken` (the code does not load), or the
+    limit that the code broke."""
     detail: str = ""
 
 

@@ -28,10 +28,12 @@ SITES = (WRITABLE, "/mnt", "/opt", "/srv", "/media", "/home", "/run", "/var", "/
 """Folders that every machine has some of; over one of them, in its own view, a sandbox builds its root."""
 DESCRIPTORS_MAX = 4096
 SPARE_BYTES = 256 << 20
-"""Address space beside twice the memory: libraries and stacks are mapped, hardly used. Real use is counted outside."""
+"""Address space beside twice the memory: libraries and stacks are mapped, hardly used. Real
+use is counted outside."""
 
 Program = Mapping[str, Any]
-"""argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it crosses a process border."""
+"""argv, env, files {path: bytes}, cpu_s, memory_bytes, processes, files_bytes; plain, since it
+crosses a process border."""
 Descriptors = Sequence[int]
 """Descriptors that the program gets as 0, 1, 2, …"""
 

@@ -171,8 +171,7 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 
 
 def map_users(pid: int) -> None:
-    """Maps the sandbox's users to those outside: root keeps its own number to read root's files, and the code is
-    nobody."""
+    """Maps the sandbox's users to those outside: root keeps its own number to read root's files, and the code is nobody."""
     root = os.geteuid() == 0
     if not root:
         _write(f"/proc/{pid}/setgroups", "deny")

@@ -91,7 +91,8 @@ QUEUES: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "setsockopt": (54, 208, 2, (7, 8, 32, 33)),  # SO_SNDBUF, SO_RCVBUF, and both by force
     "fcntl": (72, 25, 1, (1031,)),  # F_SETPIPE_SZ
 }
-"""Name -> numbers as above, the setting's argument, and refused values. `keeper.queues` counts queues without these."""
+"""Name -> numbers as above, the setting's argument, and refused values. `keeper.queues` counts
+queues without these."""
 
 
 def program(machine: str = "") -> bytes:

@@ -30,8 +30,7 @@ def style(index: str, folders: Folders) -> str:
 
 
 def document(index: str, folders: Folders, view: str) -> str:
-    """The document with one style sheet, and a link for each
-    module behind its entry and a view."""
+    """The document with one style sheet, and a link for each module behind its entry and a view."""
     first, *_others = SHEET.findall(index)
     one_sheet = index.replace(first, STYLE, 1)
     whole = SHEET.sub(lambda each: each[0] if each[1] == STYLE else "", one_sheet)
@@ -40,8 +39,7 @@ def document(index: str, folders: Folders, view: str) -> str:
 
 
 def modules(index: str, folders: Folders, view: str) -> list[str]:
-    """Addresses of the modules that a document's entry and a
-    view import, themselves and in turn, each once."""
+    """Addresses of the modules that a document's entry and a view import, themselves and in turn, each once."""
     (mapped,), (entry,) = MAP.findall(index), ENTRY.findall(index)
     bare: dict[str, str] = json.loads(mapped)["imports"]
     waiting, seen = [entry, view], list[str]()

@@ -37,7 +37,8 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Advantage:
-    """The advantage of a trajectory, and of each of its calls where they differ (None: each has the trajectory's)."""
+    """The advantage of a trajectory, and of each of its calls where they differ (None: each
+    has the trajectory's)."""
 
     whole: float
     steps: tuple[float, ...] | None = None

@@ -39,7 +39,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The decision of a run about a group's rows at any version; made once per row, since reading steps takes long."""
+    """The decision of a run about a group's rows at any version; made once per row, since
+    reading steps takes long."""
 
     refusal: Refusal | None
     """The reason why it is not chosen at any version."""
@@ -48,7 +49,8 @@ class Eligibility:
     newest_version: int | None = None
     """Version of the youngest token that would be trained; known under `stale: tokens` alone."""
     unless_stale: Refusal | None = None
-    """The reason why it is not chosen even where it is not too stale; a group that is too stale has that reason instead."""
+    """The reason why it is not chosen even where it is not too stale; a group that is too stale
+    has that reason instead."""
     response_tokens: int = 0
     """Sampled tokens that a batch would train of it."""
     plan_bytes: int = 0

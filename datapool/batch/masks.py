@@ -74,8 +74,7 @@ def mask_of(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec) -> Ma
 
 
 def is_imitable(step: StepRecord) -> bool:
-    """Returns whether the response can be imitated, from any policy. Without ids its record shows it as
-    empty."""
+    """Returns whether the response can be imitated, from any policy. Without ids its record shows it as empty."""
     flaws = set(step.reasons)
     return IMITABLE_FLAWS.issuperset(flaws - {"response_empty"} if ID_FLAWS & flaws else flaws)
 
@@ -91,8 +90,7 @@ def mask_at(step: StepRecord, member: "PooledTrajectory", spec: BatchSpec, versi
 
 
 def is_young(step: StepRecord, oldest: int | None) -> bool:
-    """Returns whether some token of the response may be trained by its version. oldest:
-    `BatchAssembled.oldest_version`."""
+    """Returns whether some token of the response may be trained by its version. oldest: `BatchAssembled.oldest_version`."""
     return oldest is None or step.max_version is None or step.max_version >= oldest
 
 

@@ -68,7 +68,8 @@ def _is_missing_reward(raw: Any) -> Any:  # Any: whatever a file or a flag says
 
 
 class BatchSpec(BaseModel):
-    """Frozen; unknown fields and contradictions are refused. `preset: NAME` stands for the fields of `PRESETS[NAME]`."""
+    """Frozen; unknown fields and contradictions are refused. `preset: NAME` stands for the
+    fields of `PRESETS[NAME]`."""
 
     # The docstrings of the fields are their descriptions: `claw pool batch --explain` shows them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -121,7 +122,8 @@ class BatchSpec(BaseModel):
     return_min: float | None = None
     """Trajectories with a lower return count in baselines and are not trained; null: no threshold."""
     best_of: int | None = Field(default=None, ge=1)
-    """So many trajectories of a group are trained, those with the highest returns (equal ones: first by id); null: all."""
+    """So many trajectories of a group are trained, those with the highest returns (equal ones:
+    first by id); null: all."""
     quality_min: float | None = None
     """Responses of steps that were judged with a lower quality are masked."""
     scores: Mapping[str, Bounds] = Field(default_factory=dict)
@@ -231,8 +233,7 @@ class BatchSpec(BaseModel):
         return min(matching, key=lambda pattern: (pattern.count("*") - len(pattern), pattern), default="")
 
     def oldest_version(self, version: int) -> int | None:
-        """Returns the oldest version whose tokens a batch for `version` trains; None: a group's staleness alone
-        decides."""
+        """Returns the oldest version whose tokens a batch for `version` trains; None: a group's staleness alone decides."""
         return max(version - self.staleness_max, 0) if self.stale == "tokens" and self.policy == "own" else None
 
     @property
@@ -267,7 +268,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {  # Any: values of any field
     "sft_logged": {"algorithm": "sft", "policy": "any", "group_size": 1, "groups_per_batch": 64},
     "sft_best": {"algorithm": "sft", "best_of": 1, "zero_variance": "drop", "staleness_max": 1_000_000},
 }
-"""Starting points; a file names one with `preset` and changes what it likes. 64 trajectories a batch each, SFT aside."""
+"""Starting points; a file names one with `preset` and changes what it likes. 64 trajectories a
+batch each, SFT aside."""
 
 
 def load(path: Path) -> BatchSpec:

@@ -1,4 +1,5 @@
-"""`fold`: one fact into the state of its group. A function of (state, fact, position), commutative and idempotent."""
+"""`fold`: one fact into the state of its group. A function of (state, fact, position),
+commutative and idempotent."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -111,8 +111,7 @@ def reward_slot(fact: RewardAssigned | ScoringFailed) -> tuple[SlotKey, RewardSl
 
 
 def stated_kind(call: CallCaptured) -> str | None:
-    """Returns the kind that the client gives the call, by a tag or else in its own field; None: nothing that we
-    know."""
+    """Returns the kind that the client gives the call, by a tag or else in its own field; None: nothing that we know."""
     named = (*(TAGS.get(tag) for tag in call.tags), call.call_kind)
     return next((kind for kind in named if kind in KINDS), None)
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from claw_r1.datapool.view.listing.tables import PoolTables
 
 STEP_IDS = 3
-"""The ids of a step's key. Pools of fold versions before 11 have longer ones, of rows that held tokens a second time."""
+"""The ids of a step's key. Pools of fold versions before 11 have longer ones, of rows that
+held tokens a second time."""
 CACHE_BYTES = 4 << 20
 KeepGroup = Callable[[GroupRecord], bool]
 

@@ -17,7 +17,8 @@ BASES_TRIED = 8
 
 @dataclass(frozen=True, slots=True)
 class SampledStretch:
-    """Tokens [start, end) of a line are the first `end - start` of what a call sampled. `step`: its row in the pool."""
+    """Tokens [start, end) of a line are the first `end - start` of what a call sampled.
+    `step`: its row in the pool."""
 
     step: StepRecord
     call: CallCaptured

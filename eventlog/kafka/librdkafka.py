@@ -136,7 +136,8 @@ def token_of(settings: LogSettings) -> tuple[str, float]:
 
 
 class _Logger:
-    """The logger for librdkafka's own lines. They repeat what comes back as errors, so they are for debugging only."""
+    """The logger for librdkafka's own lines. They repeat what comes back as errors, so they
+    are for debugging only."""
 
     def log(self, level: int, template: str, *args: object) -> None:
         log.debug("librdkafka", severity=level, line=template % args)

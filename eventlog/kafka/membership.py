@@ -49,7 +49,8 @@ PUT_OUT = (
 
 
 class KafkaMembership:
-    """Joins at the first `poll`, leaves at `close`. Belongs to one thread; partitions change hands within `poll` only."""
+    """Joins at the first `poll`, leaves at `close`. Belongs to one thread; partitions change
+    hands within `poll` only."""
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ from claw_r1.schemas.topics import Topic
 
 
 class MemoryMembership:
-    """`KafkaMembership` on a MemoryLog. Partition numbers are shared out, so partition n of every topic stays together."""
+    """`KafkaMembership` on a MemoryLog. Partition numbers are shared out, so partition n of
+    every topic stays together."""
 
     def __init__(
         self, log: MemoryTopics, topics: Sequence[Topic], group_id: str, *, on_revoked: OnRevoked, work_timeout_s: float

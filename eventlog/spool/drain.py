@@ -29,7 +29,8 @@ DISK_WAIT_S = 5.0
 
 
 class Drainer:
-    """`produce` is the log's. A disk that cannot be read is tried again; a bug ends the thread, and `on_error` hears."""
+    """`produce` is the log's. A disk that cannot be read is tried again; a bug ends the
+    thread, and `on_error` hears."""
 
     def __init__(
         self,

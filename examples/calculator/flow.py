@@ -1,4 +1,5 @@
-"""The agents of the word problems: one for a model that was warmed up on them, one that tells any model the rules."""
+"""The agents of the word problems: one for a model that was warmed up on them, one that
+tells any model the rules."""
 
 from typing import ClassVar
 

@@ -1,4 +1,5 @@
-"""The agent that writes programs: shows the exercise, runs each reply, tells what failed, lets the hidden tests judge."""
+"""The agent that writes programs: shows the exercise, runs each reply, tells what failed, lets
+the hidden tests judge."""
 
 import asyncio
 import os

@@ -18,7 +18,8 @@ UNCONFINED = "CLAW_PROGRAMS_UNCONFINED"
 
 
 class CannotConfine(AgentFlowError):
-    """This machine has no filter of system calls (Linux x86-64, seccomp): programs of agents could do as they like."""
+    """This machine has no filter of system calls (Linux x86-64, seccomp): programs of agents
+    could do as they like."""
 
 
 @dataclass(frozen=True, slots=True)

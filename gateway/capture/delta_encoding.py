@@ -56,7 +56,8 @@ class DeltaBase(NamedTuple):
 
 
 class DeltaEncoder:
-    """The tips of recent trajectories: `calls_max` each, `bytes_max` in all, the longest unused trajectory goes first."""
+    """The tips of recent trajectories: `calls_max` each, `bytes_max` in all, the longest unused
+    trajectory goes first."""
 
     def __init__(self, bytes_max: int, calls_max: int) -> None:
         self._bytes_max, self._calls_max = bytes_max, calls_max

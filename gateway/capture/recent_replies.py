@@ -18,7 +18,8 @@ ALL_CALLS_MAX = 100_000
 
 
 class RecentReplies:
-    """Call id and version label of each reply, by trajectory; those whose last reply is oldest are forgotten first."""
+    """Call id and version label of each reply, by trajectory; those whose last reply is
+    oldest are forgotten first."""
 
     def __init__(self, calls_max: int = CALLS_MAX, all_calls_max: int = ALL_CALLS_MAX) -> None:
         self._calls_max, self._all_calls_max, self._count = calls_max, all_calls_max, 0

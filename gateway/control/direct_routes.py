@@ -22,7 +22,8 @@ RouteHandler = Callable[..., Awaitable[JSONResponse]]
 
 
 class DirectRoutes:
-    """Answers the POST requests of some paths, as the app sees them (`asgi_scope`); `otherwise` answers all others."""
+    """Answers the POST requests of some paths, as the app sees them (`asgi_scope`);
+    `otherwise` answers all others."""
 
     def __init__(
         self, handlers: Mapping[bytes, RouteHandler], otherwise: Callable[[Exchange], Awaitable[None]]

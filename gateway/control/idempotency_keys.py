@@ -13,7 +13,8 @@ KEYS_MAX = 10_000
 
 
 class KeyedBodies:
-    """Belongs to the loop's thread. key None: a request without one, which is new. place: what is judged, and by whom."""
+    """Belongs to the loop's thread. key None: a request without one, which is new. place: what
+    is judged, and by whom."""
 
     def __init__(self) -> None:
         self._first: OrderedDict[tuple[str, ...], tuple[bytes, int]] = OrderedDict()

@@ -19,7 +19,8 @@ Model = dict[str, Json]
 
 
 class Models:
-    """Lists the models of live workers, or what the first fixed upstream lists, and the names that are aliases of them."""
+    """Lists the models of live workers, or what the first fixed upstream lists, and the names
+    that are aliases of them."""
 
     def __init__(
         self, engines: EngineTable, upstream: HttpUpstream, adaptation: Adaptation, *, passes_authorization: bool

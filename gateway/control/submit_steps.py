@@ -75,7 +75,8 @@ class SamplingUsed(Body):
 
 
 class SubmittedStep(Body):
-    """One step. `spans`: rows `[run/version, start, end]` over its response; `policy_version` is one for all of it."""
+    """One step. `spans`: rows `[run/version, start, end]` over its response; `policy_version`
+    is one for all of it."""
 
     prompt_ids: TokenIdsBody
     response_ids: TokenIdsBody

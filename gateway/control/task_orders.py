@@ -32,7 +32,8 @@ from claw_r1.schemas.json_values import json_digest
 from claw_r1.schemas.topics import CALLS
 
 CLAIMS_MAX = 10_000
-"""Openings whose event ids are remembered, to know a repeated request from a second runner's, also after a restart."""
+"""Openings whose event ids are remembered, to know a repeated request from a second runner's,
+also after a restart."""
 
 RETURNS_MAX = 50_000
 """Groups whose returns are remembered, over all orders: those that were told of last."""
@@ -50,7 +51,8 @@ class GroupReturns(NamedTuple):
 
 
 class Orders:
-    """The next ordinal of each order. Written by the loop, a follower's thread and that of `Unfolded`; a lock guards it."""
+    """The next ordinal of each order. Written by the loop, a follower's thread and that of
+    `Unfolded`; a lock guards it."""
 
     def __init__(self, returns_max: int = RETURNS_MAX) -> None:
         """returns_max: groups whose returns are kept."""
@@ -111,8 +113,7 @@ class Orders:
 
 
 def returns_of(order: str, ordinal: int, group: GroupRecord | GroupOpened) -> GroupReturns | None:
-    """Returns what the members of a ready group earned; None: it is
-    not ready, or nobody knows its task."""
+    """Returns what the members of a ready group earned; None: it is not ready, or nobody knows its task."""
     if isinstance(group, GroupOpened):
         return None
     ready = [member.return_total for member in group.members if member.ready]

@@ -1,1 +1,2 @@
-"""The one door, for every request: its connection, its key, route and limits, its reply, and its line in the access log."""
+"""The one door, for every request: its connection, its key, route and limits, its reply, and its
+line in the access log."""

@@ -1,4 +1,5 @@
-"""Decodes compressed bodies piece by piece, up to a limit, so that a small body cannot become a huge one in memory."""
+"""Decodes compressed bodies piece by piece, up to a limit, so that a small body cannot become
+a huge one in memory."""
 
 import zlib
 

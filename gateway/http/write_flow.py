@@ -4,7 +4,8 @@ import asyncio
 
 
 class WriteFlow:
-    """The flow of a connection, whose buffers may be full: a client that reads nothing for a whole period is cut off."""
+    """The flow of a connection, whose buffers may be full: a client that reads nothing for a
+    whole period is cut off."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, period_s: float) -> None:
         self._loop, self._period_s = loop, period_s

@@ -1,4 +1,5 @@
-"""The chunks of a stream of OpenAI's, chat's or a text completion's, put together as if they had not been streamed."""
+"""The chunks of a stream of OpenAI's, chat's or a text completion's, put together as if they
+had not been streamed."""
 
 from claw_r1.gateway.foreign_json import count
 from claw_r1.gateway.openai.message import container, joined, merge

@@ -1,4 +1,5 @@
-"""POST …/v1/generate, Claw-R1's own: token ids in, token ids out. An engine's completions by token ids, in other words."""
+"""POST …/v1/generate, Claw-R1's own: token ids in, token ids out. An engine's completions by
+token ids, in other words."""
 
 from typing import Any
 

@@ -23,7 +23,8 @@ MEMBERS = {
 
 
 class StreamedResponse:
-    """A response, as its events come (an `Assembly`): that in the last event; without one, what its items add up to."""
+    """A response, as its events come (an `Assembly`): that in the last event; without one,
+    what its items add up to."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Json] = {}

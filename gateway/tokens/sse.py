@@ -1,4 +1,5 @@
-"""Server-sent events as bytes, cut into events. It does not matter where the network cut them, be it inside a character."""
+"""Server-sent events as bytes, cut into events. It does not matter where the network cut them, be
+it inside a character."""
 
 import re
 

@@ -23,7 +23,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """An engine to which a call can be sent. A fixed upstream has no worker_id and serves whatever model is asked for."""
+    """An engine to which a call can be sent. A fixed upstream has no worker_id and serves
+    whatever model is asked for."""
 
     url: str
     worker_id: str | None = None

@@ -37,7 +37,8 @@ class Response:
 
 
 class Generation:
-    """Fed with the outputs of one call, cumulative ones excepted: vLLM's routes ask for deltas, or for the end alone."""
+    """Fed with the outputs of one call, cumulative ones excepted: vLLM's routes ask for
+    deltas, or for the end alone."""
 
     def __init__(self, params: Any) -> None:  # Any: vLLM's SamplingParams; importing it here would load the engine
         self.params = copy(params)

@@ -30,7 +30,8 @@ KV_USAGE = "vllm:kv_cache_usage_perc"
 
 
 class TokenHandover:
-    """Middleware (`--middleware`). `occupancy` knows the model calls inside this server, the supervisor's own left out."""
+    """Middleware (`--middleware`). `occupancy` knows the model calls inside this server, the
+    supervisor's own left out."""
 
     occupancy = Occupancy()  # of the class: vLLM constructs the instance, and /claw/info has no way to it
 

@@ -1,4 +1,5 @@
-"""Entry point `claw_weights` of vllm.general_plugins: vLLM calls it in the API server and in the engine's process."""
+"""Entry point `claw_weights` of vllm.general_plugins: vLLM calls it in the API server and in
+the engine's process."""
 
 import multiprocessing
 import os

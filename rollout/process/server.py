@@ -29,7 +29,8 @@ KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
 
 
 class VllmServer:
-    """Start, watch, stop; may be started again after `stop`. It ends with the thread that starts it: the main thread."""
+    """Start, watch, stop; may be started again after `stop`. It ends with the thread that
+    starts it: the main thread."""
 
     def __init__(self, settings: RolloutSettings) -> None:
         self._settings = settings

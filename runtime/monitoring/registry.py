@@ -58,8 +58,7 @@ def watch_disk(registry: CollectorRegistry, **directories: Path) -> None:
 
 
 def watch_certificate(registry: CollectorRegistry, path: Path | None) -> None:
-    """Adds the end of the certificate in a PEM file, as the file is when
-    somebody asks. path: None: the door has none."""
+    """Adds the end of the certificate in a PEM file, as the file is when somebody asks. path: None: the door has none."""
     if path is not None:
         end = Gauge(
             "claw_certificate_end_timestamp_seconds",

@@ -1,4 +1,5 @@
-"""The number of times that a dead child is started again, and the wait before each. Pure: the clock is an argument."""
+"""The number of times that a dead child is started again, and the wait before each. Pure: the
+clock is an argument."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +10,8 @@ DOUBLINGS_MAX = 20
 
 @dataclass(frozen=True)
 class RestartBudget:
-    """At most `restarts_max` restarts within any `window_s`; the n-th of them waits `delay_s` * 2**(n-1) before it."""
+    """At most `restarts_max` restarts within any `window_s`; the n-th of them waits `delay_s`
+    * 2**(n-1) before it."""
 
     restarts_max: int = 3
     window_s: float = 120.0

@@ -64,7 +64,8 @@ class ColdStore(Protocol):
 
 
 class Groups:
-    """States of groups, and the images of what is written of them. Without a cold store every group stays in memory."""
+    """States of groups, and the images of what is written of them. Without a cold store every
+    group stays in memory."""
 
     def __init__(
         self, states: Mapping[str, GroupState], waiting: Iterable[str], cold: ColdStore | None, resting_max: int

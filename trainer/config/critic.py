@@ -14,7 +14,8 @@ class CriticSettings(BaseModel):
     """Hugging Face model directory that the critic starts from. Of a language model the trunk is taken, with a scalar head at
     zero; of a model with one score the head, too. Not set: the policy's initial weights."""
     learning_rate: float | None = Field(default=None, ge=0)
-    """Learning rate of AdamW. Not set: ten times the policy's, since values have further to go than probabilities."""
+    """Learning rate of AdamW. Not set: ten times the policy's, since values have further to
+    go than probabilities."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""
     grad_clip: float = Field(default=1.0, gt=0)
@@ -28,6 +29,7 @@ class CriticSettings(BaseModel):
     turn_gamma: float | None = Field(default=None, ge=0, le=1)
     """Discount from the last token of a response to the first of the next. Not set: `gamma`."""
     lam: float = Field(default=0.95, ge=0, le=1)
-    """Lambda of generalised advantage estimation: 1 uses the earned return, 0 the critic's value one token later."""
+    """Lambda of generalised advantage estimation: 1 uses the earned return, 0 the critic's
+    value one token later."""
     whiten: bool = True
     """The advantages are given mean 0 and deviation 1 over the trained tokens of the batch."""

@@ -34,7 +34,8 @@ class OptimizerSettings(BaseModel):
     floor: float = Field(default=0.0, ge=0, le=1)
     """The end of linear and cosine, as a share of the learning rate."""
     gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
+    """Compute activations again in the backward pass instead of keeping them: less memory,
+    about a third more time."""
     deepspeed: Path | None = None
     """JSON file of DeepSpeed's own settings, under those that are made of the settings here; a contradiction
     is refused."""

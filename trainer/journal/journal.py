@@ -141,6 +141,5 @@ def _has_key(wanted_key: bytes, _: str, key: bytes | None, __: Headers) -> bool:
 
 
 def transactional_id(settings: LogSettings, run_id: str) -> str:
-    """Returns the id that fences a second trainer of the run off; the prefix keeps installations on one broker
-    apart."""
+    """Returns the id that fences a second trainer of the run off; the prefix keeps installations on one broker apart."""
     return f"{settings.prefix}.trainer.{run_id}"

@@ -103,8 +103,7 @@ def _objection(model: "PreTrainedModel", device: torch.device) -> str | None:
 
 @torch.no_grad()
 def _tried(model: "PreTrainedModel") -> str | None:
-    """Returns why the model keeps rows, by a trial: 1 2 3 4 5 and 1 2 3 6 7 as rows and as a tree. All ranks call
-    it."""
+    """Returns why the model keeps rows, by a trial: 1 2 3 4 5 and 1 2 3 6 7 as rows and as a tree. All ranks call it."""
     device = model.device
     rows = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]], device=device)
     mask = block_mask(torch.tensor([7, 7, 7, 5, 5, 7, 7]), device) if device.type == "cuda" else None

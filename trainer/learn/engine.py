@@ -59,7 +59,8 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The figures of one optimizer step. `grad_norm` is before clipping. `skipped`: a loss or gradient was not finite."""
+    """The figures of one optimizer step. `grad_norm` is before clipping. `skipped`: a loss or
+    gradient was not finite."""
 
     totals: TokenTotals
     grad_norm: float

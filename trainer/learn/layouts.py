@@ -53,7 +53,8 @@ class TrainedTokens:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """`ids`, `positions`: [rows, n], padded on the right. `attention`: what the layout's attention needs; None: causal."""
+    """`ids`, `positions`: [rows, n], padded on the right. `attention`: what the layout's
+    attention needs; None: causal."""
 
     ids: Tensor
     positions: Tensor

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 LOGITS_MAX = {"cpu": 1 << 24, "cuda": 1 << 27}
-"""Logits of one part: 64 MB in float32 on a CPU, whose caches are small; 512 MB on a GPU, whose kernels need work."""
+"""Logits of one part: 64 MB in float32 on a CPU, whose caches are small; 512 MB on a GPU,
+whose kernels need work."""
 
 
 class TokenScores(NamedTuple):

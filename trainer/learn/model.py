@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "bf16"]
 DROPOUTS = ("dropout", "drop_prob", "pdrop", "layerdrop")
 CHANGING_ROPES = frozenset({"longrope", "su", "dynamic"})
-"""Types of rotary positions, `su` as it was called first, whose frequencies transformers chooses anew in each forward pass."""
+"""Types of rotary positions, `su` as it was called first, whose frequencies transformers chooses
+anew in each forward pass."""
 JITTERS = frozenset({"jitter_noise", "input_jitter_noise", "moe_jitter_eps"})
 
 

@@ -228,8 +228,7 @@ def _undecayed(module: nn.Module) -> set[int]:
 
 
 def _leave_out_frozen(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
-    """DeepSpeed leaves out what is frozen by one of its names, and would keep a tied head
-    by the other."""
+    """DeepSpeed leaves out what is frozen by one of its names, and would keep a tied head by the other."""
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
             state.pop(prefix + name, None)
@@ -241,8 +240,7 @@ def _leave_to_the_writer(*_: object, **__: object) -> None:
 
 @contextlib.contextmanager
 def _refusals(file: Path | None) -> Iterator[None]:
-    """Turns a DeepSpeed error about a user's file into one line; without a file it is our bug and raised
-    unchanged."""
+    """Turns a DeepSpeed error about a user's file into one line; without a file it is our bug and raised unchanged."""
     try:
         yield
     except Exception as error:

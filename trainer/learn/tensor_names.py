@@ -135,8 +135,7 @@ def whole(tensors: list[Tensor], *, partitioned: bool) -> AbstractContextManager
 
 
 def conversions(model: "PreTrainedModel") -> tuple[Conversion, ...]:
-    """Returns how each saved tensor of the model gets to disk, in the model's own order. Reads names only, no
-    weights."""
+    """Returns how each saved tensor of the model gets to disk, in the model's own order. Reads names only, no weights."""
     from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
     names = saved_names(model)

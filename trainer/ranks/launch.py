@@ -1,4 +1,5 @@
-"""`--ranks N`: the other ranks as child processes of rank 0, on this machine. They end with it, whatever ends it."""
+"""`--ranks N`: the other ranks as child processes of rank 0, on this machine. They end with
+it, whatever ends it."""
 
 import os
 import signal

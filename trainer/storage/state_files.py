@@ -28,8 +28,7 @@ class HostMemory:
         self._spare: deque[torch.Tensor] = deque()  # filled from any thread: its methods are atomic
 
     def chunk(self) -> torch.Tensor:
-        """Returns a chunk that nobody uses. Memory that is never touched costs nothing, so a chunk need not be
-        filled."""
+        """Returns a chunk that nobody uses. Memory that is never touched costs nothing, so a chunk need not be filled."""
         try:
             return self._spare.pop()
         except IndexError:

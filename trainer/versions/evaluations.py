@@ -48,8 +48,7 @@ def pass_at(n: int, c: int, k: int) -> float:
 
 
 def is_over(row: TrajectoryRecord) -> bool:
-    """Returns whether an episode has ended and all of it has arrived. That it could not be trained is no matter
-    here."""
+    """Returns whether an episode has ended and all of it has arrived. That it could not be trained is no matter here."""
     return set(row.reasons) <= OVER_THOUGH
 
 

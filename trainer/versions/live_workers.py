@@ -1,4 +1,5 @@
-"""Live workers that do not have the weights yet that only this process serves. Pure, apart from the loop that waits."""
+"""Live workers that do not have the weights yet that only this process serves. Pure, apart
+from the loop that waits."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,5 @@
-"""Carriers as seen by whoever starts them: orders out, progress in, each with a limit, and SIGKILL where one is passed."""
+"""Carriers as seen by whoever starts them: orders out, progress in, each with a limit, and
+SIGKILL where one is passed."""
 
 import os
 import select

@@ -1,4 +1,5 @@
-"""The agent of the verbs environment: shows an observation to the model, plays its answer, assigns what it earned."""
+"""The agent of the verbs environment: shows an observation to the model, plays its answer,
+assigns what it earned."""
 
 from typing import Any
 
@@ -17,7 +18,8 @@ SAMPLING: dict[str, Any] = {
 
 
 class VerbsFlow(AgentFlow):
-    """Step rewards go to their calls at once; the last call's reward is the outcome of the episode. It speaks chat."""
+    """Step rewards go to their calls at once; the last call's reward is the outcome of the
+    episode. It speaks chat."""
 
     def task(self, seed: int) -> JsonObject:
         """The observations in order: readable in the pool, and all that `run` needs."""

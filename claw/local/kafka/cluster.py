@@ -29,7 +29,8 @@ Ports: TypeAlias = list[tuple[int, int]]
 
 @dataclass
 class LocalCluster:
-    """The nodes in `data_dir`, as many as it was begun with. Each is a `LocalBroker`, to be killed and started alone."""
+    """The nodes in `data_dir`, as many as it was begun with. Each is a `LocalBroker`, to be
+    killed and started alone."""
 
     data_dir: Path
     count: int

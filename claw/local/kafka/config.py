@@ -94,8 +94,7 @@ def member(number: int, controller_ports: Sequence[int]) -> dict[str, str]:
 
 
 def _secured(tls: TlsDir) -> dict[str, object]:
-    """The node proves itself to itself, too: as broker by the stack's
-    user, as controller by its certificate."""
+    """The node proves itself to itself, too: as broker by the stack's user, as controller by its certificate."""
     module = "org.apache.kafka.common.security"
     scram = f'{module}.scram.ScramLoginModule required username="{USER}" password="{tls.password.read_text().strip()}";'
     return {

@@ -202,9 +202,8 @@ class LocalBroker:
         ]
         if self.tls:
             user = f"{MECHANISM}=[name={USER},password={self.tls.password.read_text().strip()}]"
-            write_secret(
-                self._format_secret, f"--add-scram\n{user}\n"
-            )  # an argument a line: everybody sees a command line
+            # In a file, an argument a line: everybody sees a command line.
+            write_secret(self._format_secret, f"--add-scram\n{user}\n")
             arguments.append(f"@{self._format_secret}")
             write_secret(self._password_record, self._digest())
         command = dying_with_parent(self._java(java, jars, FORMAT_HEAP_MIB, *arguments), signal.SIGKILL)

@@ -49,8 +49,7 @@ def tool_command(name: str, arguments: Sequence[str], bootstrap: str) -> list[st
 
 
 def _client_properties(log: LogSettings) -> Path:
-    """The access of these settings in a file for Kafka's tools, which
-    only its owner can read. Raises CannotRun."""
+    """The access of these settings in a file for Kafka's tools, which only its owner can read. Raises CannotRun."""
     if log.security_mechanism == "OAUTHBEARER" and log.security_protocol.startswith("SASL"):
         raise CannotRun("Kafka's tools take no token of ours: name their own settings by --command-config")
     settings: dict[str, str] = {"security.protocol": log.security_protocol}

@@ -36,8 +36,7 @@ ALTER = "`claw broker tool configs --alter --topic {} --add-config {}`"
 
 
 def log_findings(prefix: str) -> Iterator[Finding]:
-    """Finds out whether a broker answers, and what on it would
-    not hold."""
+    """Finds out whether a broker answers, and what on it would not hold."""
     try:
         with resolve_broker() as broker:
             settings = LogSettings(bootstrap_servers=broker.bootstrap, prefix=prefix).model_copy(update=WAITS_S)
@@ -107,8 +106,7 @@ def topics(differences: Iterable[str]) -> Finding:
 
 
 def replication(states: Iterable[TopicState], promised: int) -> Finding:
-    """Finds out whether a lost broker loses what was acknowledged.
-    promised: the replicas of the settings."""
+    """Finds out whether a lost broker loses what was acknowledged. promised: the replicas of the settings."""
     needed = max(REPLICAS, promised)
     weak = [each for each in states if each.replication < needed or each.min_insync < INSYNC]
     if not weak:
@@ -126,8 +124,7 @@ def replication(states: Iterable[TopicState], promised: int) -> Finding:
 
 
 def retention(states: Iterable[TopicState]) -> Finding:
-    """Finds out whether the broker removes facts, which a rebuild
-    needs from the first one on."""
+    """Finds out whether the broker removes facts, which a rebuild needs from the first one on."""
     limits = ("retention.ms", "retention.bytes")
     ending = [at.name for at in states if any(at.config.get(name, "-1") != "-1" for name in limits)]
     if not ending:
@@ -138,8 +135,7 @@ def retention(states: Iterable[TopicState]) -> Finding:
 
 
 def pool(spans: Mapping[Place, tuple[int, int]], committed: Mapping[Place, int | None]) -> Finding:
-    """Finds out whether facts wait to be folded. committed: by the
-    stream processors; None: never."""
+    """Finds out whether facts wait to be folded. committed: by the stream processors; None: never."""
     waiting = behind(spans, committed)
     says = f"{waiting:,} facts behind"
     if waiting and all(at is None for at in committed.values()):
@@ -169,8 +165,7 @@ def fold(events: Iterable[Event]) -> Finding:
 
 
 def clocks(events: Iterable[Event], at_us: int) -> Finding:
-    """Finds out whether the clock of a writer is ahead of ours;
-    one that is behind cannot be told from silence."""
+    """Finds out whether the clock of a writer is ahead of ours; one that is behind cannot be told from silence."""
     stamps = [event.envelope for event in events if hasattr(event, "envelope")]
     newest = max(stamps, key=lambda stamp: stamp.occurred_at_us, default=None)
     ahead_s = (newest.occurred_at_us - at_us) / 1e6 if newest else 0

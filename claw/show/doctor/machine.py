@@ -22,8 +22,7 @@ FILES_MIN = 4096
 
 
 def machine_findings() -> Iterator[Finding]:
-    """Disks, open files, Java, the CPU, and
-    which rooms' libraries are installed."""
+    """Disks, open files, Java, the CPU, and which rooms' libraries are installed."""
     for check, place, free_min_gib in places():
         short = error if check == "disk" else warning
         yield from checked(check, partial(disk, place, free_min_gib, short))
@@ -47,8 +46,7 @@ def places() -> Iterator[tuple[str, Path, float]]:
 
 
 def disk(directory: Path, free_min_gib: float, short: partial[Finding] = warning) -> Finding:
-    """Finds out whether there is room in a directory, or in the
-    next one above where there is none of that name yet."""
+    """Finds out whether there is room in a directory, or in the next one above where there is none of that name yet."""
     free_gib = disk_bytes(directory, "free") / 2**30
     says = f"{free_gib:.1f} GiB free for {directory}"
     if free_gib >= free_min_gib:
@@ -57,15 +55,13 @@ def disk(directory: Path, free_min_gib: float, short: partial[Finding] = warning
 
 
 def spool(settings: GatewaySettings) -> Finding:
-    """Finds out whether the disk takes what each process of a
-    gateway may write while the log is away."""
+    """Finds out whether the disk takes what each process of a gateway may write while the log is away."""
     bound = settings.spool_bytes_max * settings.workers
     return disk(settings.spool_dir, bound / 2**30)
 
 
 def files(hard: int) -> Finding:
-    """Finds out whether a gateway may open a file for each of
-    many connections. hard: the limit of this user."""
+    """Finds out whether a gateway may open a file for each of many connections. hard: the limit of this user."""
     if hard == resource.RLIM_INFINITY or hard >= FILES_MIN:
         return ok("many may be open")
     says = f"{hard:,} may be open, many connections need more"

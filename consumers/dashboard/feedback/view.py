@@ -58,8 +58,7 @@ class FeedbackView:
             return question(self._feedback)
 
     def voices(self) -> Voices:
-        """Returns the feedback of all people, summed up; again only for groups with new feedback. Raises
-        ViewFailed."""
+        """Returns the feedback of all people, summed up; again only for groups with new feedback. Raises ViewFailed."""
         self._check()
         with self._lock:
             if self._stale:

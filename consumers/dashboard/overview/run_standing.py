@@ -93,8 +93,7 @@ def _planned(index: RunIndex, run_id: str) -> Iterator[Planned]:
 
 
 def spec_of(run: Run) -> BatchSpec | None:
-    """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote
-    it."""
+    """Returns the spec of the run's last plan, else of its settings; None where another version of the code wrote it."""
     return parsed_spec(run.spec or json.dumps(run.config.get("spec")))
 
 

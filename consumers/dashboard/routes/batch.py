@@ -34,8 +34,7 @@ def batch(
     limit: Limit = 100,
     after: After = 0,
 ) -> Response:
-    """`members`: `limit` of them behind the first `after`;
-    `dots`: all, at most 600, in the same order."""
+    """`members`: `limit` of them behind the first `after`; `dots`: all, at most 600, in the same order."""
     at, outcome = source.ask_runs(lambda state: _place(state, run_id, sequence))
     (plan,) = plans_at(source, [at])
     ordered = anatomy.by_advantage(plan)

@@ -103,8 +103,7 @@ def _neighbours(trajectory: TrajectoryRecord, call_id: str) -> JsonDict:
 
 
 def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Returns the bounds of a range that exists and is not too long; one that is asked for from its start keeps
-    that."""
+    """Returns the bounds of a range that exists and is not too long; one that is asked for from its start keeps that."""
     if start is None:
         behind = min(length, length if end is None else end)
         return max(0, behind - TOKENS_MAX), behind

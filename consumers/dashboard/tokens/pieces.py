@@ -21,7 +21,8 @@ SYMBOLS = {
 }
 
 VocabularyPiece = str | list[str]
-"""Text; or, where some bytes of a token are part of a character or of none, texts and bytes (hex) in turn, text first."""
+"""Text; or, where some bytes of a token are part of a character or of none, texts and bytes
+(hex) in turn, text first."""
 
 
 class NoTokenizer(Exception):

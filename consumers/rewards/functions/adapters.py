@@ -1,4 +1,5 @@
-"""Functions that people have: TRL's and verl's reward functions, called with one subject. Pure but for the function."""
+"""Functions that people have: TRL's and verl's reward functions, called with one subject. Pure
+but for the function."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ class Adapter:
     adapt: Callable[[Callable[..., Any], bool], Rule]
     """The function, and whether it wants text instead of messages."""
     absent: tuple[str, ...] = ()
-    """The parameters that the library supplies and nobody does here: a function that cannot do without is refused."""
+    """The parameters that the library supplies and nobody does here: a function that cannot
+    do without is refused."""
 
 
 def trl(function: Callable[..., Any], as_text: bool) -> Rule:

@@ -30,7 +30,8 @@ from claw_r1.consumers.rewards.llm_judge.rubrics import Rubric, read_rubric
 from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 
 TOP_LOGPROBS = 20
-"""The number of tokens that OpenAI and vLLM list, for soft scores; `body` says otherwise where a server lists fewer."""
+"""The number of tokens that OpenAI and vLLM list, for soft scores; `body` says otherwise where
+a server lists fewer."""
 ECHO_CHARACTERS_MAX = 2000
 """The longest part of an unparsable reply that is shown to the judge again."""
 

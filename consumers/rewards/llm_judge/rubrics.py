@@ -44,7 +44,8 @@ class Rubric(BaseModel):
     choices: dict[str, FiniteFloat] = {}
     """The options of the form choice: word -> value. Empty: the whole numbers of the scale."""
     criteria: Annotated[dict[str, str], BeforeValidator(_named)] = {}
-    """Name -> meaning. In JSON each gets a score, the value is the mean; in other forms one answer weighs them all."""
+    """Name -> meaning. In JSON each gets a score, the value is the mean; in other forms one
+    answer weighs them all."""
     examples: tuple[RubricExample, ...] = ()
     instructions: str = Field(min_length=1)
 

@@ -1,4 +1,5 @@
-"""The order of a group's trajectories by one side and by another: what a policy gradient sees of two scorers. Pure."""
+"""The order of a group's trajectories by one side and by another: what a policy gradient sees
+of two scorers. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

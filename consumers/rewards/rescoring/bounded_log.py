@@ -43,8 +43,7 @@ class LiveWork:
     _behind: bool = False
 
     def is_behind(self) -> bool:
-        """Returns whether live work has records to judge that are older than LIVE_BEHIND_S, and moves. Raises
-        LogError."""
+        """Returns whether live work has records to judge that are older than LIVE_BEHIND_S, and moves. Raises LogError."""
         now_s = time.monotonic()
         if now_s - self._looked_s < LIVE_LOOK_EVERY_S:
             return self._behind

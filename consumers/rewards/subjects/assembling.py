@@ -121,8 +121,7 @@ def said(call: JudgedCall) -> list[JudgedMessage]:
 
 
 def added(call: JudgedCall, later: Sequence[JudgedMessage]) -> Sequence[JudgedMessage]:
-    """Returns the messages of a later request after the call's reply; clients send replies back in a form of
-    their own."""
+    """Returns the messages of a later request after the call's reply; clients send replies back in a form of their own."""
     at = len(call.messages) + 1
     if [message.get("role") for message in later[: at - 1]] == [message.get("role") for message in call.messages]:
         return later[at:]

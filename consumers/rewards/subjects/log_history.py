@@ -1,4 +1,5 @@
-"""The log read backwards and by position, for what a slot did not see pass by: after a start, and after a rebalance."""
+"""The log read backwards and by position, for what a slot did not see pass by: after a start,
+and after a rebalance."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -37,7 +37,8 @@ LOOK_BACK = 5_000
 REGISTRATIONS_MAX = 50_000
 """Registrations that are kept: those of groups and trajectories that were called last."""
 OPENINGS_MAX = 200_000
-"""Groups of which it is known where in the log they were opened, for a member that begins when others have crowded them out."""
+"""Groups of which it is known where in the log they were opened, for a member that begins when
+others have crowded them out."""
 V = TypeVar("V")
 Registered = tuple[str | None, str | None, tuple[str, ...]]
 """Task and metadata as JSON, tags."""

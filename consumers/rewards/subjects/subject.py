@@ -17,7 +17,8 @@ from claw_r1.schemas.events import CallCaptured
 from claw_r1.schemas.keys import step_key
 
 ATTEMPTS = {"failed": 1, "completed": 2}
-"""The attempt of a trajectory that is over; of two words on its end the fold keeps the higher, and so does its slot."""
+"""The attempt of a trajectory that is over; of two words on its end the fold keeps the higher,
+and so does its slot."""
 RANKS = {**ATTEMPTS, "continued": 3}
 """And of a turn that another call is written against: it stays so, whatever the end."""
 ATTEMPTS_MAX = 16

@@ -108,8 +108,7 @@ class Uses:
             frame = frame.f_back
 
     def explain(self, error: BaseException, line: int) -> bool:
-        """Returns whether other results could have kept the file from stopping there; line: 0 if on none of the
-        file."""
+        """Returns whether other results could have kept the file from stopping there; line: 0 if on none of the file."""
         statement = next((one for one in self._statements if line in _lines_of(one)), None)
         if statement is None:
             return bool(self._lines)

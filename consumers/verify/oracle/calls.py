@@ -1,4 +1,5 @@
-"""The captured calls of a trajectory: which attempt counts, in which order they stand, and how they continue each other."""
+"""The captured calls of a trajectory: which attempt counts, in which order they stand, and how
+they continue each other."""
 
 import re
 from collections import defaultdict

@@ -1,4 +1,5 @@
-"""The choice of the fact that counts among several about one thing, and the content of a record about all of them."""
+"""The choice of the fact that counts among several about one thing, and the content of a
+record about all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar

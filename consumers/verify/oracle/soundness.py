@@ -1,4 +1,5 @@
-"""The events that are facts for the folds; what people prefer or write passes them by, all others are dead letters."""
+"""The events that are facts for the folds; what people prefer or write passes them by, all
+others are dead letters."""
 
 import math
 from typing import TypeGuard

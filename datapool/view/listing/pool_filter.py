@@ -49,7 +49,8 @@ def time_span(text: str) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFilter:
-    """The requested rows; bounds are inclusive. Raises ValueError for an invalid bound, or one that nothing meets."""
+    """The requested rows; bounds are inclusive. Raises ValueError for an invalid bound, or
+    one that nothing meets."""
 
     channel: Annotated[str | None, "Only this channel, for example train or val."] = None
     group: Annotated[str | None, "Only this group."] = None

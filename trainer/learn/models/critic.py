@@ -36,7 +36,8 @@ FOLDER = "critic"
 
 
 class ValueHead(nn.Linear):
-    """width -> 1, zero at first, in float32 whatever the model is: bfloat16 has three digits, a value needs more."""
+    """width -> 1, zero at first, in float32 whatever the model is: bfloat16 has three
+    digits, a value needs more."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__(width, 1, dtype=dtype)

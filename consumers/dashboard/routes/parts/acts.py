@@ -46,7 +46,8 @@ class CurationBody(StrictBody):
     """POST /api/v1/curations"""
 
     kind: Literal["steps", "trajectories", "groups"] = "steps"
-    """The rows that the filter selects: the steps that meet it, or all steps of the trajectories or groups that do."""
+    """The rows that the filter selects: the steps that meet it, or all steps of the
+    trajectories or groups that do."""
     ids: Annotated[list[Id], Field(max_length=1000)] = Field(default=[])
     places: Annotated[list[Annotated[list[Id], Field(min_length=1, max_length=3)]], Field(max_length=1000)] = Field(
         default=[]
