@@ -1,5 +1,4 @@
-"""Facts as well-behaved agents leave them: groups of 8, three calls of 512 + 128 tokens each,
-rewards, a completion."""
+"""Facts as well-behaved agents leave them: groups of 8, three calls of 512 + 128 tokens each, rewards, a completion."""
 
 import hashlib
 import random

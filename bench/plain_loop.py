@@ -1,5 +1,4 @@
-"""GRPO written out in plain torch, as a tutorial has it: what the trainer's learner, and the whole
-loop, are compared with."""
+"""GRPO written out in plain torch, as a tutorial has it: what the trainer's learner, and the whole loop, are compared with."""
 
 import random
 import time

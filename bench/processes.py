@@ -1,5 +1,4 @@
-"""Child processes whose CPU time and memory can be read from outside, exactly; logs of their
-own, and a gateway on one."""
+"""Child processes whose CPU time and memory can be read from outside, exactly; logs of their own, and a gateway on one."""
 
 import contextlib
 import os

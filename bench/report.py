@@ -41,8 +41,7 @@ class Bench:
     about: str
     """The docstring of its module."""
     parts: Mapping[str, str]
-    """Part -> `module:function`, asynchronous or not, that takes some of the sizes by their
-    names and returns figures."""
+    """Part -> `module:function`, asynchronous or not, that takes some of the sizes by their names and returns figures."""
     sizes: Mapping[str, float] = field(default_factory=dict)
     """Flags of the command line, each with its default."""
     targets: Targets = field(default_factory=dict)

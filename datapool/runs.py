@@ -36,7 +36,8 @@ RunStatus = Literal["starting", "running", "stopped", "ended"]
 OF_RUNS = (RunStarted, BatchAssembled, BatchTrained, BatchSkipped, VersionEvaluated, WeightsPublished, RunEnded)
 QUIET_S_MIN = 120.0
 QUIET_BATCHES = 10
-"""A run that wrote nothing for so long, or for so many times its usual gap between batches, is taken for stopped."""
+"""A run that wrote nothing for so long, or for so many times its usual gap between batches,
+is taken for stopped."""
 START_S_MAX = 3600.0
 """The same for a run that has no batch yet, and so no rhythm."""
 

@@ -61,7 +61,8 @@ class ConsumeLimits:
     commit_interval_s: float = 5.0
     """How often offsets are committed at most."""
     work_timeout_s: float = 300.0
-    """How long the work on the records of one poll may take: after that the group gives the partitions to others."""
+    """How long the work on the records of one poll may take: after that the group gives the
+    partitions to others."""
     retry_s: float = 120.0
     """How long one piece of work or one output is tried again before its error ends the consumer: at most, since no
     retry begins after half of `work_timeout_s`, while the member can still commit what it finished."""

@@ -18,7 +18,8 @@ ACK_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 class Histogram(Collector):
-    """Observations by bucket. One thread observes, so no lock is held: the library's own costs ten times as much."""
+    """Observations by bucket. One thread observes, so no lock is held: the library's own
+    costs ten times as much."""
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float], *, registry: CollectorRegistry) -> None:
         self._name, self._documentation, self._bounds = f"{NAMESPACE}_{name}", documentation, tuple(bounds)

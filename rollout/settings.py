@@ -79,7 +79,8 @@ class RolloutSettings(BaseSettings):
     stop_timeout_s: float = Field(default=5, gt=0)
     """From SIGTERM to SIGKILL."""
     drain_timeout_s: float = Field(default=60, ge=0)
-    """How long running replies may go on after SIGTERM, while new calls go elsewhere. A second SIGTERM ends them."""
+    """How long running replies may go on after SIGTERM, while new calls go elsewhere. A
+    second SIGTERM ends them."""
     health_interval_s: float = Field(default=1, gt=0)
     """Time between two health checks of the engine."""
     health_timeout_s: float = Field(default=30, gt=0)

@@ -26,7 +26,8 @@ FIRST_SPAN = 64
 its transaction's mark."""
 SPAN_GROWTH = 32
 NEWEST = 8
-"""Versions that are decoded: of an incarnation that ends and one that begins, the last few may come in any order."""
+"""Versions that are decoded: of an incarnation that ends and one that begins, the last few
+may come in any order."""
 OnEvent = Callable[[WeightsPublished], None]
 
 

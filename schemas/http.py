@@ -40,7 +40,8 @@ OVERHEAD_MS_HEADER = "x-claw-overhead-ms"
 """Reply: milliseconds that the call spent in the gateway and not in an engine."""
 
 TOKENS_HEADER = "x-claw-tokens"
-"""Request to an engine: hand over what was sampled. Its JSON reply: the length of the member that does, in bytes."""
+"""Request to an engine: hand over what was sampled. Its JSON reply: the length of the
+member that does, in bytes."""
 TOKENS_MEMBER = '"claw_tokens":'
 """The beginning of that member, after its comma; it is the last one of the reply."""
 TOKENS_COMMENT = ": claw.tokens="

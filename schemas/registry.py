@@ -29,7 +29,8 @@ NAMESPACE = "claw"
 
 
 class RegistryError(Exception):
-    """A registry's error: a code of five digits, of which the first three are the HTTP status, or a status alone."""
+    """A registry's error: a code of five digits, of which the first three are the HTTP
+    status, or a status alone."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -60,8 +60,7 @@ FIRST = {
     "home_ms": (f"/overview?run={RUN}", ".curves canvas"),
     "batch_ms": (f"/batch?run={RUN}&n={RUN_BATCHES - 1}", ".batch-members tbody tr"),
 }
-"""Figure -> the address that is opened, and what is then on the screen: rows; curves, which come
-after the numbers; members."""
+"""Figure -> the address that is opened, and what is then on the screen: rows; curves, which come after the numbers; members."""
 FRAMES = """(seconds) => new Promise((done) => {
   const list = document.querySelector('.windowed'), times = [], begin = performance.now();
   let before = begin;

@@ -1,5 +1,4 @@
-"""One conversation that grows, captured turn by turn as the gateway captures it; `bench.deltas`
-says what is measured."""
+"""One conversation that grows, captured turn by turn as the gateway captures it; `bench.deltas` says what is measured."""
 
 import hashlib
 import json

@@ -1,5 +1,4 @@
-"""The doors of `bench.gateway`: an upstream, a proxy before it and gateways, each a process of its
-own, and loads on them."""
+"""The doors of `bench.gateway`: an upstream, a proxy before it and gateways, each a process of its own, and loads on them."""
 
 import contextlib
 import json

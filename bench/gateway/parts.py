@@ -1,5 +1,4 @@
-"""The parts of `bench.gateway`: loads on the doors of `bench.gateway.ground`, those of a
-round one after the other."""
+"""The parts of `bench.gateway`: loads on the doors of `bench.gateway.ground`, those of a round one after the other."""
 
 import asyncio
 import json

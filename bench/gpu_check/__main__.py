@@ -1,5 +1,4 @@
-"""`python -m bench.gpu_check [--part P]… [--json]`: exit 0 when no part failed, 1 when one did,
-2 for a wrong argument."""
+"""`python -m bench.gpu_check [--part P]… [--json]`: exit 0 when no part failed, 1 when one did, 2 for a wrong argument."""
 
 import argparse
 import json

@@ -1,5 +1,4 @@
-"""The parts of the check. Each takes a `Ground` and returns its figures; `Failed` says what is wrong,
-`Skipped` why it cannot run."""
+"""The parts of the check. Each takes a `Ground` and returns its figures; `Failed` says what is wrong, `Skipped` why it cannot run."""
 
 import asyncio
 import importlib.util

@@ -1,5 +1,4 @@
-"""A real worker that follows versions of a model made in code; needs all of this project, as `bootstrap.py
-setup --gpu` installs it."""
+"""A real worker that follows versions of a model made in code; needs all of this project, as `bootstrap.py setup --gpu` installs it."""
 
 from pathlib import Path
 from typing import Any

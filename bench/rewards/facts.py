@@ -1,5 +1,4 @@
-"""Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and a
-rule that judges them."""
+"""Calls for `bench.rewards`: chats of our own making, each with words of its own, on a log; and a rule that judges them."""
 
 import hashlib
 import random

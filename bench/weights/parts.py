@@ -129,8 +129,7 @@ def transfer(repeats: int) -> Figures:
 
 
 class _Remote:
-    """A process that does one thing whenever it is sent an argument, and says when it began and
-    ended. It ends with its part."""
+    """A process that does one thing whenever it is sent an argument, and says when it began and ended. It ends with its part."""
 
     def __init__(self, work: Callable[..., Callable[[Any], None]], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")

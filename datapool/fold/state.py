@@ -62,7 +62,8 @@ class SignOfLife(NamedTuple):
 
 NO_PROGRESS = SignOfLife()
 COMPLETION = SlotKey(None, "agent", "completion")
-"""The slot of a completion's own reward. No other event fills it: completing again replaces the whole completion."""
+"""The slot of a completion's own reward. No other event fills it: completing again replaces
+the whole completion."""
 SlotMap = Mapping[SlotKey, RewardSlot]
 STATUS_RANK: dict[TrajectoryStatus, int] = {"open": 0, "abandoned": 1, "failed": 2, "completed": 3, "evicted": 4}
 
@@ -71,7 +72,8 @@ class StepState(Struct, frozen=True):
     """One call."""
 
     capture: StepRecord | None = None
-    """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that only the capture shows."""
+    """The record as the winning CallCaptured alone decides it; `reasons` holds flaws that
+    only the capture shows."""
     attempts: tuple[int, ...] = ()
     first_received_us: int = 0
     """The first time over all captures, whichever counts: the place among the calls."""

@@ -27,7 +27,8 @@ class ReadProgress(NamedTuple):
 
 
 class WatchedReader:
-    """A reader that reports progress between two polls. `look`, from any thread: the next poll requests the ends."""
+    """A reader that reports progress between two polls. `look`, from any thread: the next
+    poll requests the ends."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

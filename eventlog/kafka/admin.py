@@ -1,4 +1,5 @@
-"""The topics of the catalogue on a broker: created, described, compared. Nothing here changes or deletes a topic."""
+"""The topics of the catalogue on a broker: created, described, compared. Nothing here
+changes or deletes a topic."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

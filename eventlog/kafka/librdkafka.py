@@ -38,7 +38,8 @@ storage`)."""
 TRANSACTION_LINGER_MS = 100
 """Every commit flushes, which sends at once; until then the rows of a transaction gather to few large requests."""
 SESSION_TIMEOUT_MS, HEARTBEAT_MS = 10_000, 1_000
-"""After the first without a sign of life a member of a group counts as dead, and others take its partitions over."""
+"""After the first without a sign of life a member of a group counts as dead, and others
+take its partitions over."""
 SILENCE_MS = 10_000
 """A broker that is silent for so long after a request counts as lost, and the leaders of its partitions are looked up again: well
 before a transaction's time is over."""

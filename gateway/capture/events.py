@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 MESSAGE_CHARACTERS_MAX = 2000
 SECRET_CHARACTERS_MIN = 8
-"""No provider's key is shorter. Placeholders where no key is needed (EMPTY, none) are, and stand in many a reply."""
+"""No provider's key is shorter. Placeholders where no key is needed (EMPTY, none) are, and
+stand in many a reply."""
 COMPLETE = Integrity(complete=True)
 
 

@@ -77,7 +77,8 @@ class _Run:
     incarnation: int = -1
     opened: set[str] = field(default_factory=set)
     aside: set[str] = field(default_factory=set)
-    """Opened for it, too, and taking no room: groups of other channels, or opened without admission a moment ago."""
+    """Opened for it, too, and taking no room: groups of other channels, or opened without
+    admission a moment ago."""
     over: set[str] = field(default_factory=set)
     """The groups that are in published weights, or skipped for good."""
     barren: set[str] = field(default_factory=set)

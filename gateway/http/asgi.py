@@ -15,7 +15,8 @@ KEY = "claw.key"
 
 
 class AsgiHandler:
-    """Answers by an app that writes no streams. What the app raises is raised here, whatever it has sent by then."""
+    """Answers by an app that writes no streams. What the app raises is raised here,
+    whatever it has sent by then."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

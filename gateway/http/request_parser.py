@@ -34,7 +34,8 @@ class RequestHead(NamedTuple):
 
 
 class RequestParser:
-    """httptools' parser, whose callbacks (`on_…`) are methods of this object; tells a connection of its requests."""
+    """httptools' parser, whose callbacks (`on_…`) are methods of this object; tells a
+    connection of its requests."""
 
     def __init__(self, connection: "ClientConnection", headers_bytes_max: int) -> None:
         self._connection, self._headers_bytes_max = connection, headers_bytes_max

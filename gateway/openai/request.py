@@ -14,7 +14,8 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")
 """Parts of a message's content that a tokenizer alone makes ids of."""
 MULTIMODAL = "multimodal"
 LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-"""The fields of all protocols that limit a response; where there are several, the engine takes the first of them."""
+"""The fields of all protocols that limit a response; where there are several, the engine
+takes the first of them."""
 
 
 def parse_chat(body: bytes) -> CallRequest:

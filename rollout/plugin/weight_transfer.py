@@ -39,7 +39,8 @@ class ClawWeightTransfer(WeightTransferEngine[ClawInitInfo, ClawUpdateInfo]):
         """Nothing to set up."""
 
     _is_received = False
-    """An update without weights is an adapter's, which vLLM reads by itself (`rollout/process/adapter_place.py`)."""
+    """An update without weights is an adapter's, which vLLM reads by itself
+    (`rollout/process/adapter_place.py`)."""
 
     def start_weight_update(self) -> None:
         """Nothing yet: it may be an adapter that comes."""

@@ -1,4 +1,5 @@
-"""One vLLM server as a child process: started with a fresh secret, healthy by a deadline, gone when this says so."""
+"""One vLLM server as a child process: started with a fresh secret, healthy by a deadline,
+gone when this says so."""
 
 import asyncio
 import os

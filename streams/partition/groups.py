@@ -25,7 +25,8 @@ UNTOUCHED_MAX = 50
 """Old groups that one look takes from the cold store: bounds the time in which nothing else of the worker moves."""
 
 LONG_ROW_BYTES = 16 << 10
-"""A longer row, which is written with every flush of its group, is put away without what follows from other rows."""
+"""A longer row, which is written with every flush of its group, is put away without what
+follows from other rows."""
 FOLLOWING: Mapping[type[PoolRecord], Packed] = {
     TrajectoryRecord: {"calls": (0, ()), "offsets": (0, ())},
     GroupRecord: {"members": (0, ())},
