@@ -7,6 +7,8 @@ and leaves out those that another runner of the same order has opened meanwhile.
 """
 
 import asyncio
+import errno
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -221,9 +223,13 @@ class Runner:
     def _write_replied(self, call_ids: Sequence[str]) -> None:
         if self._plan.replied is None:
             return
+        lines = "".join(f"{call_id}\n" for call_id in call_ids).encode()
         try:
-            with self._plan.replied.open("a") as file:
-                file.writelines(f"{call_id}\n" for call_id in call_ids)
+            with self._plan.replied.open("ab", buffering=0) as file:
+                before = file.tell()
+                if file.write(lines) != len(lines):  # a disk that gets full takes a part, and half an id is none
+                    file.truncate(before)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             log.warning("replied_not_written", calls=len(call_ids), error=str(error))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from claw_r1.claw.notice import notice
+from claw_r1.claw.notice import notice, terminal_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,6 @@ class Answer:
 
 
 Answers = Answer | Iterable[Answer]
-LAYOUT = "\n\t"
-"""Characters of a text that are not printable and harm no terminal."""
-
-
-def printable(text: str, but: str = "") -> str:
-    """Somebody else's text for a terminal: what is not printable stands there by its number, so that nobody's words move the
-    cursor, set the clipboard or hide a line. but: what is left as it is."""
-    return "".join(each if each.isprintable() or each in but else f"<U+{ord(each):04X}>" for each in text)
 
 
 def emit(answers: Answers, *, as_json: bool) -> int:
@@ -51,7 +43,7 @@ def emit(answers: Answers, *, as_json: bool) -> int:
 def _tell(answer: Answer) -> None:
     """Texts hold what agents and clients wrote, wherever they come from: each is escaped here, once."""
     if answer.hint is not None:
-        notice(printable(answer.hint, but=LAYOUT))
+        notice(answer.hint)
     lines = (answer.text,) if isinstance(answer.text, str) else tuple(answer.text)
     if lines:
-        print(printable("\n".join(lines), but=LAYOUT), flush=True)
+        print(terminal_text("\n".join(lines)), flush=True)

@@ -14,6 +14,7 @@ from claw_r1.claw.home import claw_home
 from claw_r1.claw.keys.commands import keys
 from claw_r1.claw.label.commands import label
 from claw_r1.claw.local.commands import stack
+from claw_r1.claw.notice import notice
 from claw_r1.claw.options import Commands
 from claw_r1.claw.panels import DATA, ENGINEERS, OPERATORS
 from claw_r1.claw.pool.commands import pool
@@ -56,14 +57,18 @@ app.add_typer(keys, rich_help_panel=OPERATORS)
 def main() -> None:
     """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
-    os.environ.setdefault("CLAW_LOG_VIEWS_DIR", str(claw_home() / "views"))  # for programs that we start, too
+    for name, folder in (
+        ("CLAW_LOG_VIEWS_DIR", "views"),
+        ("CLAW_GATEWAY_SPOOL_DIR", "spool"),
+    ):  # for programs that we start, too
+        os.environ.setdefault(name, str(claw_home() / folder))
     try:
         secured_stack()
         app()
     except (*REFUSALS, ModuleNotFoundError, ValueError, OSError) as error:
         if (line := _refusal(error)) is None:
             raise
-        print(f"claw: {line}", file=sys.stderr)
+        notice(line)
         sys.exit(2)
 
 

@@ -7,6 +7,7 @@ and one process at a time writes it, while others start from its last save.
 
 import inspect
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -37,7 +38,8 @@ UNUSED_MAX_S = 30 * 86400.0
 CHUNK_BYTES = 16 << 20
 CRC_BYTES = 4
 VIEW_SUFFIX, SUM_SUFFIX = ".view", ".sum"
-SWEPT = (VIEW_SUFFIX, SUM_SUFFIX, NEW_SUFFIX)
+OURS = re.compile(r".+\.g\d+\.f\d+(?:\..+)?\.(?:view|sum|new)")
+"""The names of files of ours: the folder may be one that others use, too."""
 NOTHING = Raw(msgspec.msgpack.encode(None))
 
 
@@ -224,5 +226,5 @@ def sweep(directory: Path, before_s: float) -> None:
     empty, and somebody may be about to take one."""
     for path in directory.glob("*.*"):
         with suppress(OSError):
-            if path.suffix in SWEPT and path.stat().st_mtime < before_s:
+            if OURS.fullmatch(path.name) and path.stat().st_mtime < before_s:
                 _remove(path) if path.suffix == VIEW_SUFFIX else path.unlink()

@@ -5,6 +5,7 @@ the log or of `on_record`, ends the follower: it never skips. A broker that is a
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 POLL_S = 0.1
 JOIN_TIMEOUT_S = 10.0
+LOOK_S = 10.0
+"""How often somebody who waits for long is told how much is left."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,16 +59,17 @@ class Follower:
     def start(self) -> None:
         self._thread.start()
 
-    def wait_caught_up(self, timeout_s: float) -> None:
+    def wait_caught_up(self, timeout_s: float, on_look: Callable[[int | None], None] | None = None) -> None:
         """Returns when everything committed before this call was handed over.
 
-        Raises NotCaughtUp after `timeout_s`, LogError when the follower has ended. Not for the follower's own
-        thread.
+        on_look: told now and then how much is left; then `timeout_s` bounds the time in which nothing is handed over, and
+        not the whole, for a log that may be of any length. Raises NotCaughtUp after `timeout_s`, LogError when the follower
+        has ended. Not for the follower's own thread.
         """
         goal = _Goal()
         with self._moved:
             self._goals.append(goal)
-            reached = self._moved.wait_for(lambda: self.error is not None or goal.left(self._done) == 0, timeout_s)
+            reached = self._await(goal, timeout_s, on_look)
             self._goals.remove(goal)
         if self.error is not None:
             raise LogError(f"the follower ended: {self.error}") from self.error
@@ -73,6 +77,22 @@ class Follower:
             raise NotCaughtUp(
                 f"not at the end of the log within {timeout_s} s: {self._done}, ends {goal.ends}", goal.left(self._done)
             )
+
+    def _await(self, goal: "_Goal", timeout_s: float, on_look: Callable[[int | None], None] | None) -> bool:
+        def is_over() -> bool:
+            return self.error is not None or goal.left(self._done) == 0
+
+        if on_look is None:
+            return self._moved.wait_for(is_over, timeout_s)
+        moved_s, done = time.monotonic(), dict(self._done)
+        while not self._moved.wait_for(is_over, min(LOOK_S, timeout_s / 4)):
+            before, done = done, dict(self._done)
+            if done != before:
+                moved_s = time.monotonic()
+            elif time.monotonic() - moved_s >= timeout_s:
+                return False
+            on_look(goal.left(done))
+        return True
 
     def stop(self) -> bool:
         """Ends the thread after the record in hand; whether it has ended. Idempotent; may be called from `on_record` or `on_error`."""

@@ -40,6 +40,10 @@ class KnownKeys:
         elif isinstance(event, KeyRecorded):
             self._recorded[digest] = _api_key(digest, event)
 
+    def known(self) -> list[ApiKey]:
+        """Returns all of them, also those that are not valid any more."""
+        return [*{**self._configured, **self._recorded}.values()]
+
     def key(self, secret: bytes) -> ApiKey | None:
         """The key itself to what is known of it; None where nothing is. Whether it is valid now says `ApiKey.why_invalid`."""
         return self.by_digest(sha256(secret).digest())

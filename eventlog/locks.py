@@ -19,16 +19,19 @@ def take_lock(path: Path) -> int | None:
 
 
 def take_lock_of_folder(path: Path) -> int | None:
-    """Takes the lock of the folder itself, as `take_lock`; None also where it is gone. Raises OSError."""
+    """Takes the lock of the folder itself, as `take_lock`; None also where it is gone. Raises OSError, also of a file system that has
+    no locks of folders, as NFS."""
     lock = None
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.lstat()  # who had it before may have removed it
-    except (BlockingIOError, FileNotFoundError):
+    except OSError as error:
         if lock is not None:
             os.close(lock)
-        return None
+        if isinstance(error, (BlockingIOError, FileNotFoundError)):
+            return None
+        raise
     return lock
 
 

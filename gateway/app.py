@@ -83,7 +83,9 @@ def create_gateway(dependencies: GatewayDependencies) -> Gateway:
             yield
         lag.cancel()
 
-    control = Control(settings, dependencies.sink, dependencies.admission, metrics, crowds, calls.recent_replies)
+    control = Control(
+        settings, dependencies.sink, dependencies.admission, metrics, crowds, calls.recent_replies, dependencies.keys
+    )
     health = Health(engines, dependencies.not_ready)
     counting = TokenCounting(dispatcher, adaptation, passes_authorization=settings.passes_authorization)
     models = Models(engines, upstream, adaptation, passes_authorization=settings.passes_authorization)

@@ -4,13 +4,11 @@ Input: `rollout.workers`; `keys`; `datapool.groups` and `training.batches`. A re
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import structlog
 
-from claw_r1.eventlog.errors import NotCaughtUp
 from claw_r1.eventlog.follower import Follower
 from claw_r1.eventlog.protocols import Log, Reader
 from claw_r1.eventlog.records import Record
@@ -61,24 +59,10 @@ class Followers:
         follower.start()
 
     def catch_up(self) -> None:
-        """Return when everything that is committed now was handed over, however much that is. Raises LogError."""
+        """Return when everything that is committed now was handed over, however much that is: the pool keeps its groups.
+        Raises LogError, also when nothing comes for long."""
         for follower in self._running:
-            self._wait(follower)
-
-    def _wait(self, follower: Follower) -> None:
-        """Raises NotCaughtUp once what is left has not shrunk for `timeout_s`; the whole has no limit: groups stay."""
-        least: int | None = None
-        begun_s = moved_s = time.monotonic()
-        while True:
-            try:
-                return follower.wait_caught_up(min(LOOK_S, self._timeout_s))
-            except NotCaughtUp as behind:
-                now_s, left = time.monotonic(), behind.records_left
-                if left is not None and (least is None or left < least):
-                    least, moved_s = left, now_s
-                elif now_s - moved_s >= self._timeout_s:
-                    raise
-                log.info("gateway_reading_log", records_left=left, waited_s=round(now_s - begun_s, 1))
+            follower.wait_caught_up(self._timeout_s, lambda left: log.info("gateway_reading_log", records_left=left))
 
     def not_ready(self) -> str | None:
         """The reason why views are not up to date, in a word, or None."""

@@ -132,7 +132,7 @@ class GatewaySettings(DoorTls):
     admission_retry_after_s: float = Field(0.2, gt=0)
     """How long a runner is asked to wait before it tries again to open a group that was not admitted."""
 
-    spool_dir: Path = Field(default_factory=lambda: Path(os.environ.get("CLAW_HOME", ".claw")) / "spool")
+    spool_dir: Path = Field(default_factory=lambda: Path(os.environ.get("CLAW_HOME") or ".claw") / "spool")
     """Directory where events wait while the log is away, on a local disk that outlives the process. Prompts lie there
     unencrypted. Not set: spool in $CLAW_HOME, or in .claw."""
     spool_bytes_max: int = Field(4096 * MIB, gt=0)

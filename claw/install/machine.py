@@ -69,7 +69,10 @@ def look(lock: Lock = "cpu", environment: Path = VENV) -> Machine:
 
     lock: `.venv` keeps an engine that it has, and its build. Raises `CannotRun` for another environment with vLLM's CUDA build.
     """
-    broker, java = os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None, None
+    broker, java = (
+        os.environ.get("CLAW_LOG_BOOTSTRAP_SERVERS") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None,
+        None,
+    )
     if broker is None:
         with contextlib.suppress(CannotRun):
             java = find_java(next((environment / "lib").glob("python3.*/site-packages"), environment))

@@ -13,11 +13,11 @@ from pathlib import Path
 import orjson
 from msgspec.structs import replace
 
-from claw_r1.claw.answers import Answer, printable
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.label.commands import LabelOptions
-from claw_r1.claw.notice import notice
+from claw_r1.claw.notice import notice, printable
 from claw_r1.claw.pool.append import append
 from claw_r1.claw.pool.reading import open_pool
 from claw_r1.consumers.pool.event_json import as_plain
@@ -33,11 +33,14 @@ from claw_r1.datapool.feedback import (
     undo_events,
 )
 from claw_r1.datapool.personal_words import Feedback, PersonalWord
-from claw_r1.eventlog.kafka.reader import read_topics
+from claw_r1.eventlog.kafka.admin import as_on_broker
+from claw_r1.eventlog.kafka.reader import LogReader
+from claw_r1.eventlog.partitioner import partition_of
 from claw_r1.eventlog.records import readable
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import new_id, now_us
 from claw_r1.schemas.events import PreferenceOutcome, TrajectoryRecord
+from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import REWARDS, TRAJECTORIES
 
 PRODUCER = "claw label"
@@ -50,7 +53,7 @@ def run_label(name: str, options: LabelOptions, *, who: str | None, dry_run: boo
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
         names = [name] if options.prefer is None else [name, options.prefer]
         subject, *others = pool.view.ask(lambda rows: [subject_of(rows.trajectory_rows(), each) for each in names])
-        by = replace(by, above=people(pool.settings).latest_revision(subject, by.source))
+        by = replace(by, above=people(pool.settings, subject.group_id).latest_revision(subject, by.source))
         events: list[FeedbackFact] = [] if remark is None else feedback_events(subject, remark, by)
         for other in others:
             comparison = Comparison(
@@ -66,7 +69,7 @@ def run_undo(name: str, options: LabelOptions, *, who: str | None, dry_run: bool
     by = _signature(who)
     with open_pool(prefix, topics=[TRAJECTORIES]) as pool:
         subject = pool.view.ask(lambda rows: subject_of(rows.trajectory_rows(), name))
-        words = people(pool.settings).last_act(by.source, subject=subject)
+        words = people(pool.settings, subject.group_id).last_act(by.source, subject=subject)
         events = undo_events([word.fact for word in words], by)
         return _publish(pool.settings, events, by, dry_run=dry_run)
 
@@ -83,9 +86,11 @@ def run_list(name: str, options: LabelOptions, *, prefix: str) -> Iterator[Answe
         yield Answer(code=1)
 
 
-def people(settings: LogSettings) -> Feedback:
-    """All that people ever said."""
-    return Feedback(readable(read_topics(settings, [REWARDS])))
+def people(settings: LogSettings, group_id: str | None = None) -> Feedback:
+    """All that people ever said, or of what lies beside one group: a long log has many others' rewards."""
+    numbers = None if group_id is None else [partition_of(group_key(group_id), as_on_broker(settings).partitions)]
+    with LogReader(settings, [REWARDS], partitions=numbers) as reader:
+        return Feedback(readable(reader.read_to_end()))
 
 
 def subject_of(rows: Iterable[TrajectoryRecord], name: str) -> FeedbackSubject:

@@ -15,6 +15,8 @@ from claw_r1.claw.tls.tls_dir import TlsDir, secured_stack
 from claw_r1.eventlog.settings import LogSettings
 
 ANSWER_TIMEOUT_S = 8.0
+BROKER_NAMES = ("CLAW_LOG_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS")
+"""The variables that name a broker, as for every room: our own counts first."""
 
 
 @dataclass
@@ -23,12 +25,14 @@ class Broker:
 
     bootstrap: str
     local: LocalBroker | LocalCluster | None = None
+    named: str = BROKER_NAMES[-1]
+    """The variable that names it, where it is no local one."""
 
     @property
     def origin(self) -> str:
         """In a sentence, which broker this is and whose."""
         if self.local is None:
-            return f"using the broker at {self.bootstrap}, which KAFKA_BOOTSTRAP_SERVERS names"
+            return f"using the broker at {self.bootstrap}, which {self.named} names"
         state = "started Kafka" if self.local.started_here else "using the Kafka of this claw home, which runs already,"
         return f"{state} at {self.bootstrap} (data is kept in {self.local.data_dir}; `claw broker` opens it again)"
 
@@ -51,7 +55,7 @@ def broker_dir(home: Path | None = None) -> Path:
 
 
 def resolve_broker(data_dir: Path | None = None, nodes: int = 0) -> Broker:
-    """`KAFKA_BOOTSTRAP_SERVERS` when set, else the local node of `data_dir`, or its cluster, started when it is not up.
+    """The one that `CLAW_LOG_BOOTSTRAP_SERVERS` or `KAFKA_BOOTSTRAP_SERVERS` names, else the local node of `data_dir`, or its cluster, started when it is not up.
 
     nodes: how many it must have; 0: as many as it has, in a new folder one. With several this process and all that it
     starts make topics of as many copies as they can have, but for what the environment says itself.
@@ -59,14 +63,18 @@ def resolve_broker(data_dir: Path | None = None, nodes: int = 0) -> Broker:
     Raises `CannotRun` within 10 s when the named broker does not answer, and when no local one can be started; the
     message names the ways.
     """
-    if servers := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        return Broker(check_answers(servers))
+    if named := next((name for name in BROKER_NAMES if os.environ.get(name)), None):
+        return Broker(check_answers(os.environ[named], named=named), named=named)
     tls = secured_stack()
     kept = broker_dir() if tls is None else broker_dir().with_name("broker-secured")
     return _local(data_dir or kept, nodes, tls)
 
 
 def _local(folder: Path, nodes: int, tls: TlsDir | None) -> Broker:
+    if "," in str(folder.resolve()):  # where Kafka parts a list of folders
+        raise CannotRun(
+            f"Kafka keeps no data below {folder.resolve()}, which has a comma: name another claw home (CLAW_HOME)"
+        )
     if (count := _count(folder, nodes)) == 1:
         node = LocalBroker(folder, tls=tls).start()
         return Broker(node.bootstrap, node)
@@ -85,16 +93,16 @@ def _count(folder: Path, nodes: int) -> int:
     return there or nodes or 1
 
 
-def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
-    """`servers`, if a Kafka broker answers at one of them within `timeout_s`. Raises `CannotRun`."""
+def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S, named: str = BROKER_NAMES[-1]) -> str:
+    """`servers`, if a Kafka broker answers at one of them within `timeout_s`. named: the variable. Raises `CannotRun`."""
     try:
         pairs = tcp.split_servers(servers)
     except ValueError as error:
-        raise CannotRun(f"KAFKA_BOOTSTRAP_SERVERS is {error}; write host:port,host:port") from None
+        raise CannotRun(f"{named} is {error}; write host:port,host:port") from None
     probe = tcp.accepts if LogSettings().secured else tcp.kafka_answers
     if not tcp.any_answers(pairs, timeout_s, probe):
         raise CannotRun(
-            f"no Kafka broker answers at {servers} (KAFKA_BOOTSTRAP_SERVERS): start it or correct the address, "
+            f"no Kafka broker answers at {servers} ({named}): start it or correct the address, "
             "or unset the variable and claw starts a broker of its own"
         )
     return servers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from claw_r1.claw.home import claw_home
+from claw_r1.claw.local.broker import BROKER_NAMES
 from claw_r1.claw.local.ports import free_ports, is_free
 from claw_r1.claw.local.status_file import TARGETS_FILE
 from claw_r1.claw.tls.tls_dir import door_url
@@ -78,7 +79,7 @@ class Stack:
         outside."""
         places = ("CLAW_TRAINER_DEVICE", "CLAW_ROLLOUT_DEVICE") if self.device != "auto" else ()
         return {
-            "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
+            **dict.fromkeys(BROKER_NAMES, self.bootstrap),
             "CLAW_LOG_PREFIX": self.prefix,
             "CLAW_LOG_PARTITIONS": str(self.partitions),
             **dict.fromkeys(places, self.device),

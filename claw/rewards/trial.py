@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from claw_r1.claw.answers import Answer, printable
+from claw_r1.claw.answers import Answer
 from claw_r1.claw.broker_log import log_for_reading
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.notice import printable
 from claw_r1.consumers.rewards.config import load, slot_named
 from claw_r1.consumers.rewards.trial import Trial, rows_of, try_out
 from claw_r1.eventlog.kafka.admin import as_on_broker

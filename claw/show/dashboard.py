@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.local.broker import BROKER_NAMES, resolve_broker
 from claw_r1.runtime.processes import child
 
 MODULE = "claw_r1.consumers.dashboard"
@@ -19,7 +19,7 @@ def run_dashboard(arguments: Sequence[str]) -> int:
     if any(each in HELP or each.startswith("--bootstrap") for each in arguments):
         os.execv(argv[0], argv)  # nothing of ours is needed
     with resolve_broker() as broker:
-        process = child.start(argv, env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap})
+        process = child.start(argv, env={**os.environ, **dict.fromkeys(BROKER_NAMES, broker.bootstrap)})
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda each, _: process.send_signal(each))
         try:

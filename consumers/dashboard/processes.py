@@ -130,9 +130,9 @@ def _places(group: ConsumerGroup, begins: Mapping[Place, int], ends: Mapping[Pla
 
 def other_rows(state: RunsState, now_us: int) -> Iterator[JsonDict]:
     """Trainers and workers, as their own events tell."""
-    runs = sorted(state.runs.values(), key=lambda run: (run.state(now_us) not in AT_WORK, -run.seen_us))
-    at_work = sum(run.state(now_us) in AT_WORK for run in runs)
-    for run in (row(each, now_us) for each in runs[: max(RUNS_SHOWN, at_work)]):
+    at_work = {run.run_id for run in state.runs.values() if run.state(now_us) in AT_WORK}
+    runs = sorted(state.runs.values(), key=lambda run: (run.run_id not in at_work, -run.seen_us))
+    for run in (row(each, now_us) for each in runs[: max(RUNS_SHOWN, len(at_work))]):
         age = None if run["age_s"] is None else f"last batch {run['age_s']:.0f} s ago"
         yield {"name": run["run"], "kind": "trainer", "state": run["state"], "version": run["version"], "why": age}
     for worker in worker_rows(state, now_us):

@@ -1,8 +1,8 @@
 """Search for a text in whole conversations, which are put together from the deltas that calls
 store (docs/deltas.md)."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import orjson
 
@@ -11,6 +11,7 @@ from claw_r1.datapool.view.listing.query import step_says
 from claw_r1.eventlog.protocols import Lookup
 from claw_r1.eventlog.records import Position
 from claw_r1.schemas.events import CallCaptured, StepRecord
+from claw_r1.schemas.json_values import Json
 
 
 class Conversations:
@@ -35,8 +36,7 @@ class Conversations:
         if place != self._place:
             self._bodies = self._read(*place)
             self._place = place
-        readable = [_readable(body).lower() for body in self._bodies.get(step.call_id, ())]
-        return any(needle in body for needle in _needles(text) for body in readable)
+        return any(text.lower() in _readable(body).lower() for body in self._bodies.get(step.call_id, ()))
 
     def _read(self, group_id: str, trajectory_id: str) -> dict[str, tuple[bytes, bytes]]:
         """(request, reply) by call_id."""
@@ -51,15 +51,27 @@ class Conversations:
         }
 
 
-def _needles(text: str) -> set[str]:
-    """Returns a text as bodies hold it: as it is where they are no JSON, and as JSON writes it, which escapes quotes,
-    backslashes and line breaks."""
-    return {text.lower(), json.dumps(text, ensure_ascii=False)[1:-1].lower()}
-
-
 def _readable(body: bytes) -> str:
-    """JSON without the escapes that it does without; a body that is no JSON, or nested too deeply, as it is."""
+    """Its JSON, and below it each text in it as a reader knows it, so without escapes; a body that is no JSON, or nested too
+    deeply, as it is."""
     try:
-        return orjson.dumps(orjson.loads(body)).decode()
+        value = orjson.loads(body)
+        return "\0".join((orjson.dumps(value).decode(), *_texts(value)))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # it reads deeper nesting than it writes
         return body.decode("utf-8", "replace")
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yields all texts, also of JSON within a text, as the arguments and results of tools are."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+            if value.startswith(("{", "[")):
+                with suppress(orjson.JSONDecodeError):
+                    values.append(orjson.loads(value))
+        elif isinstance(value, dict):
+            values += (*value, *value.values())
+        elif isinstance(value, list):
+            values += value

@@ -26,8 +26,9 @@ class QualitySettings(BaseSettings):
     scorers: tuple[str, ...] = Field(default=("length", "repetition", "format", "tool_calls"), min_length=1)
     """Scorer of the panel: length, repetition, entropy, format, tool_calls, or module:name of one of your own. In the
     environment a JSON list."""
-    generation: int = Field(default=0, ge=0, le=SCORER_REVISION_MAX // REVISIONS - 1)
-    """Generation of the panel. Scores of a higher generation win; raise it when another panel takes over."""
+    generation: int = Field(default=1, ge=0, le=SCORER_REVISION_MAX // REVISIONS - 1)
+    """Generation of the panel. Scores of a higher generation win; raise it when another panel takes over, as this default did
+    with `length@2`."""
     commit_interval_s: float = Field(default=5.0, gt=0)
     """Time between two commits of offsets. After a crash, calls of that time are scored
     again, to the same events."""

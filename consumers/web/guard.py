@@ -79,7 +79,7 @@ class PageGuard:
             return problem(403, FOREIGN)
         site = headers.get("sec-fetch-site", "same-origin")  # who has no browser sends none
         if method in SAFE:
-            follows_link = path in self._documents and headers.get("sec-fetch-mode") == "navigate"
+            follows_link = (path.rstrip("/") or "/") in self._documents and headers.get("sec-fetch-mode") == "navigate"
             return None if follows_link or site in ("same-origin", "none") else problem(403, FOREIGN)
         if site != "same-origin":
             return problem(403, FOREIGN)

@@ -5,6 +5,7 @@ character stands in one: `alice` owns `alice/s1` and `alice:x/s1`, and never `al
 a key (sessions, lanes, groups, trajectories) begin so, too. Keys that have neither may name everything.
 """
 
+from collections.abc import Iterable
 from hashlib import sha256
 from urllib.parse import quote
 
@@ -47,13 +48,16 @@ def owned_scope(key: ApiKey | None) -> str | None:
     return scope_of(key, None) if key is not None and key.is_narrow else None
 
 
-def silence_s(key: ApiKey | None, trajectory_id: str) -> float | None:
-    """Returns the silence after which this trajectory is complete, where it is a session or a lane of the key's; None for what
-    a path names, which is completed by whoever named it."""
-    if key is None or key.idle_s is None:
-        return None
-    is_derived = "/" in trajectory_id or trajectory_id.startswith(own_id(key, LANE))
-    return key.idle_s if is_derived else None
+def silence_s(keys: Iterable[ApiKey], trajectory_id: str) -> float | None:
+    """Returns the silence after which this trajectory is complete, where it is a session or a lane of one of the keys; None for
+    what a path names, which is completed by whoever named it."""
+    return next((key.idle_s for key in keys if key.idle_s is not None and _is_derived(key, trajectory_id)), None)
+
+
+def _is_derived(key: ApiKey, trajectory_id: str) -> bool:
+    scope = scope_of(key, None)
+    within = trajectory_id.startswith(f"{scope}:") and "/" in trajectory_id
+    return within or trajectory_id.startswith((f"{scope}/", own_id(key, LANE)))
 
 
 def own_id(key: ApiKey | None, new_id: str) -> str:

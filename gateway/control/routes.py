@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from claw_r1.eventlog.errors import LogError, RecordTooLarge
+from claw_r1.eventlog.known_keys import KnownKeys
 from claw_r1.gateway.anthropic.errors import error_body_for
 from claw_r1.gateway.callers.scopes import own_id, require_own, scope_of, silence_s
 from claw_r1.gateway.capture.durable_log import EventSink
@@ -89,9 +90,10 @@ class Control:
         metrics: Metrics,
         crowds: Crowds,
         recent_replies: RecentReplies,
+        keys: KnownKeys,
     ) -> None:
         self._sink, self._admission, self._metrics, self._crowds = sink, admission, metrics, crowds
-        self._orders, self._recent_replies = admission.orders, recent_replies
+        self._orders, self._recent_replies, self._keys = admission.orders, recent_replies, keys
         self.producer = f"gateway/{settings.instance}"
         self._public_url = settings.public_url
         self._sources = RewardSources(settings.reward_sources)
@@ -146,8 +148,9 @@ class Control:
     async def register_trajectory(self, request: Request, body: RegisterTrajectory | None = None) -> JSONResponse:
         body, who = body or RegisterTrajectory(), self._member(request)
         refuse_revision(request.scope[KEY], body.revision)
-        if body.idle_s is None:
-            body = body.model_copy(update={"idle_s": silence_s(request.scope[KEY], who.trajectory_id)})
+        if body.idle_s is None:  # the app's key need not be the one whose session it is
+            keys = [key for key in (request.scope[KEY], *self._keys.known()) if key is not None]
+            body = body.model_copy(update={"idle_s": silence_s(keys, who.trajectory_id)})
         event = trajectory_started(body, who, _headers(request), self.producer)
         return await self._accept(CALLS, who, event)
 

@@ -72,7 +72,10 @@ def _locked_folder() -> tuple[tempfile.TemporaryDirectory[str], int]:
     """A folder, and the descriptor that says that its process lives."""
     while True:
         folder = tempfile.TemporaryDirectory(prefix=PREFIX)
-        lock = take_lock_of_folder(Path(folder.name))
+        try:
+            lock = take_lock_of_folder(Path(folder.name))
+        except OSError:  # a file system without such locks, where nobody sweeps either
+            lock = os.open(folder.name, os.O_RDONLY)
         if lock is not None:
             return folder, lock  # else another worker that begins has just swept it: it was nobody's for a moment
 

@@ -1,10 +1,12 @@
 import asyncio
 import os
+import resource
 from pathlib import Path
 
 import orjson
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from claw_r1.agentflow.bodies import TrajectoryId
 from claw_r1.agentflow.client import GatewayClient
@@ -182,6 +184,24 @@ async def test_a_file_that_cannot_be_written_for_a_while_ends_nothing(tmp_path: 
             away.rename(folder)
             assert (await Runner(Echo(), client, plan.model_copy(update={"groups_max": 1})).run()).groups_finished == 1
     assert orjson.loads(stats.read_bytes())["state"] == "ended"
+
+
+async def test_a_disk_that_gets_full_leaves_no_half_of_a_call(tmp_path: Path) -> None:
+    """The next id would stand behind it, on one line: a call that nobody ever made."""
+    replied, ids = tmp_path / "replied", [letter * 32 for letter in "abc"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with FakeGateway() as fake, GatewayClient(fake.url, settings=QUICK) as client:
+        runner = Runner(Echo(), client, RunPlan(group_size=1, concurrency=1, replied=replied))
+        runner._write_replied(ids[:1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))  # as a disk with so much room
+        try:
+            with capture_logs() as lines:  # whose own file has no more room
+                runner._write_replied(ids[1:2])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        runner._write_replied(ids[2:])
+    assert replied.read_text().splitlines() == [ids[0], ids[2]]
+    assert [line["event"] for line in lines] == ["replied_not_written"]
 
 
 @pytest.mark.parametrize("name", ["stats", "replied"])

@@ -44,10 +44,10 @@ def test_what_is_only_for_a_program_is_not_made_for_a_person(capsys: pytest.Capt
 
 
 def test_nobodys_words_reach_the_terminal_as_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """An agent's text sets no clipboard, hides no line and turns no reading order; its lines, tabs and letters stay."""
-    hostile = "a\tb\n\x1b]52;c;cm0gLXJm\x07\r\x9b2J \u202eé日🦀"
+    """An agent's text sets no clipboard, hides no line and turns no reading order; its lines, tabs, spaces and letters stay."""
+    hostile = "a\tb\n\x1b]52;c;cm0gLXJm\x07\r\x9b2J \u202eé日🦀\n5\u00a0€ 東京\u3000タワー क\u200cष 👩\u200d💻"
     assert emit(Answer({"text": hostile}, [hostile, "next"], hint="\x1b[2J"), as_json=False) == 0
-    shown = "a\tb\n<U+001B>]52;c;cm0gLXJm<U+0007><U+000D><U+009B>2J <U+202E>é日🦀\nnext\n"
+    shown = "a\tb\n<U+001B>]52;c;cm0gLXJm<U+0007><U+000D><U+009B>2J <U+202E>é日🦀\n5\u00a0€ 東京\u3000タワー क\u200cष 👩\u200d💻\nnext\n"
     assert capsys.readouterr() == (shown, "claw: <U+001B>[2J\n")
     assert emit(Answer({"text": hostile}, hostile), as_json=True) == 0
     assert orjson.loads(capsys.readouterr().out) == {"text": hostile}

@@ -18,8 +18,8 @@ from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.topics import GROUPS, Topic
 from tests.gateway.house import group
 
-TIMEOUT_S = 0.6
-BETWEEN_S = 0.15
+TIMEOUT_S = 2.0
+BETWEEN_S = 0.25
 ROWS = 10
 
 
@@ -28,13 +28,15 @@ class SlowReader(MemoryReader):
 
     def poll(self, timeout_s: float, records_max: int = 500) -> list[Record]:
         time.sleep(BETWEEN_S)
+        if log_of(self).grows:
+            log_of(self).producer().produce(Outgoing.of(GROUPS, b"k", group("g"))).result()
         return [] if log_of(self).stands_still else super().poll(timeout_s, 1)
 
 
 class SlowLog(MemoryLog):
-    """A log with `SlowReader`s."""
+    """A log with `SlowReader`s. grows: by a record for each that is read."""
 
-    stands_still = False
+    stands_still = grows = False
 
     def reader(
         self, topics: Sequence[Topic], *, partitions: Sequence[int] | None = None, start: Start = "beginning"
@@ -67,6 +69,17 @@ def test_a_start_takes_the_time_that_the_pool_takes(log: SlowLog) -> None:
         assert admission.run_of(f"g{ROWS - 1}") == "r"
         left = [line["records_left"] for line in lines if line["event"] == "gateway_reading_log"]
         assert left == sorted(left, reverse=True) != []
+    finally:
+        followers.stop()
+
+
+def test_a_start_does_not_run_after_an_end_that_moves(log: SlowLog) -> None:
+    """Streams that catch up write rows as fast as they are read; what was there as the gateway began is enough."""
+    log.grows = True
+    followers = Followers(log, EngineTable(6.0), KeyRing(), AdmissionView(), timeout_s=TIMEOUT_S)
+    try:
+        followers.start(lambda _: None)
+        assert followers.not_ready() is None
     finally:
         followers.stop()
 

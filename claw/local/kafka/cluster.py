@@ -69,8 +69,9 @@ class LocalCluster:
             list(threads.map(LocalBroker.stop, self.nodes))
 
     def revive(self) -> bool:
-        """Starts the nodes that have ended since `start`; returns whether there was one. Raises CannotRun."""
-        dead = [number for number, node in enumerate(self.nodes, 1) if node.process is None]
+        """Starts the nodes that were launched here and died since; returns whether there was one. Raises CannotRun. Nodes that
+        another command stops end one after the other, and none is made out of those that still run."""
+        dead = [number for number, node in enumerate(self.nodes, 1) if node.started_here and node.process is None]
         if dead:
             log.error("brokers_died", nodes=dead, what_now="they are started again")
             self.start()

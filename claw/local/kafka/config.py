@@ -69,7 +69,17 @@ def server_properties(
         "log.index.size.max.bytes": 2**20,
         **more,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    return "".join(f"{name}={_as_property(value)}\n" for name, value in settings.items())
+
+
+def _as_property(value: object) -> str:
+    """Writes a value as Java reads it in such a file: of ASCII alone, with the rest and backslashes by their numbers."""
+    return "".join(each if " " <= each <= "~" and each != "\\" else _numbered(each) for each in str(value))
+
+
+def _numbered(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def member(number: int, controller_ports: Sequence[int]) -> dict[str, str]:

@@ -15,10 +15,11 @@ from claw_r1.claw.demo.display import Display
 from claw_r1.claw.demo.run import Demo
 from claw_r1.claw.demo.settings import DemoSettings
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S, Broker, check_answers, resolve_broker
+from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S, BROKER_NAMES, Broker, check_answers, resolve_broker
 from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
 from claw_r1.claw.local.kafka.tools import tool_command
 from claw_r1.claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
+from claw_r1.claw.local.stack import Stack
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.processes.process_identity import ProcessId
 
@@ -65,8 +66,28 @@ def test_nobody_waits_longer_than_ten_seconds_for_a_broker_that_refuses() -> Non
 def test_a_wrong_address_is_refused_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value that is no address is named as such."""
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "not an address")
-    with pytest.raises(CannotRun, match=r"not an address.*write host:port"):
+    with pytest.raises(CannotRun, match=r"^KAFKA_BOOT.*not an address.*write host:port"):
         resolve_broker()
+
+
+def test_commands_go_by_the_name_that_rooms_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own counts first, for whoever reads the log; what a stack starts goes by the broker that the stack has."""
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("CLAW_LOG_BOOTSTRAP_SERVERS", "ours, not an address")
+    assert LogSettings().bootstrap_servers == "ours, not an address"
+    with pytest.raises(CannotRun, match=r"^CLAW_LOG_BOOT.*ours, not an address.*write host:port"):
+        resolve_broker()
+    for name, value in Stack(run_dir=Path("run"), bootstrap="127.0.0.1:2").environment().items():
+        monkeypatch.setenv(name, value)
+    assert LogSettings().bootstrap_servers == "127.0.0.1:2"
+
+
+def test_a_folder_that_kafka_would_take_for_two_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It made the second half below wherever the command was typed."""
+    for name in BROKER_NAMES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(CannotRun, match="has a comma"):
+        resolve_broker(tmp_path / "runs,old")
 
 
 def test_a_broker_says_whose_it_is_and_where(tmp_path: Path) -> None:

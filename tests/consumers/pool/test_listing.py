@@ -61,7 +61,7 @@ def test_text_is_sought_in_the_whole_conversation(made: Pooled, text: str, found
 
 @pytest.mark.parametrize("text", ['print("hello")', "C:\\tmp", 'HELLO")\nC:', "<\t>", "print(", "Löffel\u2028"])
 def test_text_is_sought_as_a_reader_knows_it(text: str) -> None:
-    """Quotes, backslashes and line breaks, which JSON escapes, whichever escapes the client chose; in what is no JSON, too."""
+    """Quotes, backslashes and line breaks, which JSON escapes, whichever escapes the client chose; in a tool's arguments and in what is no JSON, too."""
     words = 'print("hello")\nC:\\tmp <\t> Löffel\u2028'
     said = {"messages": [{"role": "user", "content": words}]}
     short = json.dumps(said, ensure_ascii=False).encode()
@@ -70,11 +70,12 @@ def test_text_is_sought_as_a_reader_knows_it(text: str) -> None:
             facts.call("g", "t", "c0", request=written(said)),
             facts.call("g", "t", "c1", response_body=short),
             facts.call("g", "t", "c2", response_body=words.encode()),
-            facts.call("g", "t", "c3"),
+            facts.call("g", "t", "c3", response_body=json.dumps({"arguments": json.dumps({"code": words})}).encode()),
+            facts.call("g", "t", "c4"),
         ]
     )
     steps = find_steps_and_speech(world.pool, PoolFilter(text=text), (), None, world.log.lookup())
-    assert [step.call_id for step in steps] == ["c0", "c1", "c2"]
+    assert [step.call_id for step in steps] == ["c0", "c1", "c2", "c3"]
 
 
 def test_a_body_that_is_nested_deeply_is_searched_as_it_is() -> None:

@@ -53,6 +53,7 @@ def test_another_site_links_to_a_document_and_reads_nothing(url: str, site: str)
         assert httpx.get(url + path, headers=embedded).status_code == 403
     assert httpx.get(f"{url}/api/v1/session", headers=link).status_code == 403
     assert httpx.get(f"{url}/curation?filter=x", headers=link).status_code == 200
+    assert httpx.get(f"{url}/curation/", headers=link).status_code != 403
     for own in ("same-origin", "none"):
         assert httpx.get(f"{url}/api/v1/session", headers={"sec-fetch-site": own}).status_code == 200
 

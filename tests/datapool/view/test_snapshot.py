@@ -351,15 +351,16 @@ def test_a_second_process_starts_from_what_the_first_one_saved(tmp_path):
 
 def test_files_of_other_versions_stay_and_unused_ones_go(tmp_path):
     """A file of a newer version has another name: nobody overwrites it. A month later nobody wants it back, nor what a process
-    had begun that was killed in its first save."""
+    had begun that was killed in its first save; what is not ours stays."""
     path = tmp_path / "claw.g1.f11.view"
     newer = [tmp_path / f"claw.g1.f12.{suffix}" for suffix in ("view", "new", "sum", "lock")]
     unused = [tmp_path / f"claw.g1.f9.{suffix}" for suffix in ("view", "new", "sum")]
-    for other in (*newer, *unused):
+    foreign = [tmp_path / name for name in ("SHA256.sum", "site.conf.new", "a.view")]
+    for other in (*newer, *unused, *foreign):
         other.write_text("of another version")
         os.utime(other, (1e9 - UNUSED_MAX_S + (60 if other in newer else -60),) * 2)
     saved(path, written(3))
-    assert [other.read_text() for other in newer] == ["of another version"] * len(newer)
+    assert [other.read_text() for other in (*newer, *foreign)] == ["of another version"] * len([*newer, *foreign])
     assert [other for other in unused if other.exists()] == []
 
 

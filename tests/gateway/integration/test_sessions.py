@@ -10,10 +10,10 @@ import pytest
 from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.schemas.api_keys import ApiKey
-from claw_r1.schemas.envelopes import decision_id
-from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryStarted
+from claw_r1.schemas.envelopes import decision_id, envelope
+from claw_r1.schemas.events import CallCaptured, FactPosition, KeyRecorded, StepRecord, TrajectoryStarted
 from tests.gateway.engine import Reply, ScriptedEngine
-from tests.gateway.house import House
+from tests.gateway.house import House, record
 
 ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
@@ -136,6 +136,18 @@ async def test_a_session_that_an_app_registers_is_complete_after_the_silence_of_
         async with aiohttp.ClientSession() as session, session.post(url, json=body) as reply:
             assert reply.status == 200
     assert [event.idle_s for event in keyed.events(TrajectoryStarted)] == [idle_s, 600.0]
+
+
+async def test_an_app_with_a_key_of_its_own_leaves_a_session_its_silence(house: House) -> None:
+    """One that judges for many keys has neither scope nor silence; whose session it registers says the id."""
+    digest = "d1" * 32
+    team = KeyRecorded(envelope=envelope("test"), digest=digest, name="t", role="agent", scope="team", idle_s=30.0)
+    house.keys.apply(record(team, digest.encode()))
+    house.keys.everyones = ApiKey("operator", b"e" * 32, name="app")
+    url = f"{house.url}/team%2Fs/team%2Fs/v1/register_trajectory"
+    async with aiohttp.ClientSession() as session, session.post(url, json={"task": {"ticket": 7}}) as reply:
+        assert reply.status == 200
+    assert [event.idle_s for event in house.events(TrajectoryStarted)] == [30.0]
 
 
 async def test_a_session_that_could_not_begin_begins_with_the_next_call(keyed: House) -> None:

@@ -147,7 +147,7 @@ def test_clocks_an_hour_off_change_no_decision_and_no_outcome(log_settings, star
         decided = [one for one in pool.decisions(log_settings) if one.group_id.endswith(str(number))]
         assert told(decided) == both(due)
         assert decided[0].envelope.occurred_at_us >= deadline
-        assert decided[1].members == ("done",)
+        assert decided[1].members == ("done", "stuck")
     ends = [one for one in pool.decoded(log_settings) if isinstance(one, TrajectoryRecord)]
     whole_ones = [one for one in ends if one.group_id.startswith("whole")]
     assert [(one.status, one.ready, one.return_total) for one in whole_ones] == [("completed", True, 1.5)] * 6 * ROUNDS
