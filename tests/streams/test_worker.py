@@ -66,7 +66,7 @@ def test_at_its_deadline_a_group_is_closed_once_and_for_all(log_settings, start)
     assert first.stop() == 0
     abandoned, closed = pool.decisions(log_settings)
     assert isinstance(abandoned, TrajectoryAbandoned)
-    assert (abandoned.trajectory_id, closed.members) == ("stuck", ("done",))
+    assert (abandoned.trajectory_id, closed.members) == ("stuck", ("done", "stuck"))
     before = pool.pool(log_settings)
     again = start(**quick)
     pool.publish(log_settings, [pool.outgoing(facts.opened("other", envelope=facts.envelope(at_us=now_us())))])
