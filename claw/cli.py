@@ -54,14 +54,15 @@ app.add_typer(topics, rich_help_panel=OPERATORS)
 app.add_typer(keys, rich_help_panel=OPERATORS)
 
 
+KEPT_IN_HOME = {"CLAW_LOG_VIEWS_DIR": "views", "CLAW_GATEWAY_SPOOL_DIR": "spool"}
+"""Settings whose default for a command, wherever it is typed, is a folder of the claw home."""
+
+
 def main() -> None:
     """Entry point: what the command cannot do without is one line on stderr and exit code 2, never a traceback."""
     log_to_stderr("warning")  # a person at a terminal wants to see what went wrong, and no more
-    for name, folder in (
-        ("CLAW_LOG_VIEWS_DIR", "views"),
-        ("CLAW_GATEWAY_SPOOL_DIR", "spool"),
-    ):  # for programs that we start, too
-        os.environ.setdefault(name, str(claw_home() / folder))
+    for name, folder in KEPT_IN_HOME.items():
+        os.environ.setdefault(name, str(claw_home() / folder))  # for programs that we start, too
     try:
         secured_stack()
         app()

@@ -5,13 +5,13 @@ the log or of `on_record`, ends the follower: it never skips. A broker that is a
 """
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from claw_r1.eventlog.errors import LogError, NotCaughtUp, Retryable
+from claw_r1.eventlog.patience import Patience
 from claw_r1.eventlog.protocols import Reader
 from claw_r1.eventlog.records import Place, Record
 
@@ -84,12 +84,10 @@ class Follower:
 
         if on_look is None:
             return self._moved.wait_for(is_over, timeout_s)
-        moved_s, done = time.monotonic(), dict(self._done)
+        patience, done = Patience(timeout_s), dict(self._done)
         while not self._moved.wait_for(is_over, min(LOOK_S, timeout_s / 4)):
             before, done = done, dict(self._done)
-            if done != before:
-                moved_s = time.monotonic()
-            elif time.monotonic() - moved_s >= timeout_s:
+            if patience.is_over(moved=done != before):
                 return False
             on_look(goal.left(done))
         return True

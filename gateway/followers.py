@@ -18,8 +18,7 @@ from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.topics import BATCHES, GROUPS, KEYS, WORKERS, Topic
 
 TIMEOUT_S = 60.0
-"""How long a follower may come no nearer to the end of the log before the wait for it ends."""
-LOOK_S = 10.0
+"""How long a follower may hand nothing over before the wait for it ends."""
 log = structlog.get_logger()
 
 

@@ -64,14 +64,14 @@ async def fetch(
     """
     began = time.monotonic()
     target = _as_taken(settings, target)
-    if (copy := _held_copy(held, manifest_of(target))) is not None:
-        return Fetched(copy, manifest_of(target), HERE, time.monotonic() - began)
-    reasons: list[str] = []
-    sources = _sources(settings, target, held, carriage)
+    manifest, reasons = manifest_of(target), list[str]()
+    if (copy := _held_copy(held, manifest)) is not None:
+        return Fetched(copy, manifest, HERE, time.monotonic() - began)
+    alike = next((each for each in held if each.manifest.tensors == manifest.tensors), None)
+    sources = _sources(settings, target, alike, carriage)
     while sources:
         source = sources.pop(0)
         try:
-            manifest = manifest_of(target)
             base_s = settings.carry_timeout_s if isinstance(source, FromCarrier) else settings.fetch_timeout_s
             seconds = base_s + manifest.bytes_total / (settings.fetch_mb_per_s * 1e6)
             copies = HostCopies(settings.copies_dir or default_directory(manifest, room), room)
@@ -165,11 +165,11 @@ def default_directory(manifest: WeightsManifest, room: CopyRoom | None = None) -
 
 
 def _sources(
-    settings: RolloutSettings, target: WeightsPublished, held: Sequence[Fetched], carriage: Carriage | None
+    settings: RolloutSettings, target: WeightsPublished, alike: Fetched | None, carriage: Carriage | None
 ) -> list[VersionSource]:
+    """alike: a version of the same tensors that is here."""
     sources: list[VersionSource] = []
-    alike = (each for each in held if each.manifest.tensors == manifest_of(target).tensors)
-    base = next((Base(each.manifest.digest, each.copy.path) for each in alike), None)
+    base = None if alike is None else Base(alike.manifest.digest, alike.copy.path)
     if target.offer_url is not None:
         files = weights_files()
         tls = files.context() if files else None

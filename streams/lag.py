@@ -72,7 +72,6 @@ class LagWatch:
         else:
             places = committed_offsets(settings, group_name(settings.catalogue()), FACTS, range(settings.partitions))
             at = {place: offset or 0 for place, offset in places.items()}
-        folded = sum(
-            state.folded for state in states.values()
-        )  # where Kafka forgot the group, positions stand for long
+        # Where Kafka forgot the group, facts are folded again for long, and no position moves.
+        folded = sum(state.folded for state in states.values())
         return sum(at.values()) + folded, sum(max(0, ends.get(place, 0) - offset) for place, offset in at.items())

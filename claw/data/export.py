@@ -78,10 +78,12 @@ def _follow(request: ExportSettings) -> Iterator[Answer]:
         log_for_reading(request.prefix) as settings,
         closing(GrowingDataset(settings, spec, request.out, Progress(PROGRESS))) as growing,
     ):
+        is_remembered = False
         while True:
             part = growing.part(every_s)
-            if growing.first.exists():  # of an earlier process, too, which may have been killed just before this
+            if not is_remembered and growing.first.exists():  # an earlier process may have been killed just before this
                 remember(load(growing.first), request.out)
+                is_remembered = True
             if part is not None:
                 yield Answer({"id": part.id, "counts": part.counts}, as_text(part, request.out, []))
             time.sleep(every_s)

@@ -15,6 +15,7 @@ from claw_r1.claw.home import PROJECT
 from claw_r1.claw.install.command import say
 from claw_r1.claw.install.environment import LOCKS, UV, VENV
 from claw_r1.claw.local.java import find_java
+from claw_r1.claw.local.ports import broker_variable
 
 GIB = 2**30
 DISK_INSTALLED_GIB = 1.0
@@ -69,10 +70,8 @@ def look(lock: Lock = "cpu", environment: Path = VENV) -> Machine:
 
     lock: `.venv` keeps an engine that it has, and its build. Raises `CannotRun` for another environment with vLLM's CUDA build.
     """
-    broker, java = (
-        os.environ.get("CLAW_LOG_BOOTSTRAP_SERVERS") or os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or None,
-        None,
-    )
+    named, java = broker_variable(), None
+    broker = os.environ[named] if named else None
     if broker is None:
         with contextlib.suppress(CannotRun):
             java = find_java(next((environment / "lib").glob("python3.*/site-packages"), environment))

@@ -1,4 +1,4 @@
-"""The broker that claw talks to: the one `KAFKA_BOOTSTRAP_SERVERS` names, else Apache Kafka started here, of
+"""The broker that claw talks to: the one that the environment names, else Apache Kafka started here, of
 one node or several."""
 
 import os
@@ -15,8 +15,6 @@ from claw_r1.claw.tls.tls_dir import TlsDir, secured_stack
 from claw_r1.eventlog.settings import LogSettings
 
 ANSWER_TIMEOUT_S = 8.0
-BROKER_NAMES = ("CLAW_LOG_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS")
-"""The variables that name a broker, as for every room: our own counts first."""
 
 
 @dataclass
@@ -25,7 +23,7 @@ class Broker:
 
     bootstrap: str
     local: LocalBroker | LocalCluster | None = None
-    named: str = BROKER_NAMES[-1]
+    named: str = tcp.BROKER_NAMES[-1]
     """The variable that names it, where it is no local one."""
 
     @property
@@ -55,7 +53,8 @@ def broker_dir(home: Path | None = None) -> Path:
 
 
 def resolve_broker(data_dir: Path | None = None, nodes: int = 0) -> Broker:
-    """The one that `CLAW_LOG_BOOTSTRAP_SERVERS` or `KAFKA_BOOTSTRAP_SERVERS` names, else the local node of `data_dir`, or its cluster, started when it is not up.
+    """The broker that a variable names (`ports.BROKER_NAMES`), else the local node of `data_dir`, or its cluster, started when it is
+    not up.
 
     nodes: how many it must have; 0: as many as it has, in a new folder one. With several this process and all that it
     starts make topics of as many copies as they can have, but for what the environment says itself.
@@ -63,7 +62,7 @@ def resolve_broker(data_dir: Path | None = None, nodes: int = 0) -> Broker:
     Raises `CannotRun` within 10 s when the named broker does not answer, and when no local one can be started; the
     message names the ways.
     """
-    if named := next((name for name in BROKER_NAMES if os.environ.get(name)), None):
+    if named := tcp.broker_variable():
         return Broker(check_answers(os.environ[named], named=named), named=named)
     tls = secured_stack()
     kept = broker_dir() if tls is None else broker_dir().with_name("broker-secured")
@@ -93,7 +92,7 @@ def _count(folder: Path, nodes: int) -> int:
     return there or nodes or 1
 
 
-def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S, named: str = BROKER_NAMES[-1]) -> str:
+def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S, named: str = tcp.BROKER_NAMES[-1]) -> str:
     """`servers`, if a Kafka broker answers at one of them within `timeout_s`. named: the variable. Raises `CannotRun`."""
     try:
         pairs = tcp.split_servers(servers)

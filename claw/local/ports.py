@@ -2,17 +2,25 @@
 
 import contextlib
 import itertools
+import os
 import random
 import socket
 import struct
 import time
 from collections.abc import Callable
 
+BROKER_NAMES = ("CLAW_LOG_BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS")
+"""The variables that name a broker, as for every room: our own counts first."""
 METADATA, VERSION, CORRELATION = 3, 1, 7
 OURS = range(15_000, 32_000)
 """Below where the kernels of most machines begin to give ports to connections (32768)."""
 TRY_S = 2.0
 PAUSE_S = 0.05
+
+
+def broker_variable() -> str | None:
+    """Returns which of `BROKER_NAMES` names a broker; None: the environment names none."""
+    return next((name for name in BROKER_NAMES if os.environ.get(name)), None)
 
 
 def free_ports(count: int) -> list[int]:

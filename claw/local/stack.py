@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from claw_r1.claw.home import claw_home
-from claw_r1.claw.local.broker import BROKER_NAMES
-from claw_r1.claw.local.ports import free_ports, is_free
+from claw_r1.claw.local.ports import BROKER_NAMES, free_ports, is_free
 from claw_r1.claw.local.status_file import TARGETS_FILE
 from claw_r1.claw.tls.tls_dir import door_url
 from claw_r1.claw.workers.places import WorkerPlace

@@ -5,7 +5,8 @@ import os
 import signal
 from collections.abc import Sequence
 
-from claw_r1.claw.local.broker import BROKER_NAMES, resolve_broker
+from claw_r1.claw.local.broker import resolve_broker
+from claw_r1.claw.local.ports import BROKER_NAMES
 from claw_r1.runtime.processes import child
 
 MODULE = "claw_r1.consumers.dashboard"

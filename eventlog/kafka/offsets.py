@@ -10,6 +10,7 @@ from confluent_kafka.admin import ClusterMetadata, TopicMetadata  # type: ignore
 
 from claw_r1.eventlog.errors import HistoryCut, LogError, TopicMissing
 from claw_r1.eventlog.kafka.librdkafka import RETRY_S, UNKNOWN_TOPIC, error_of, patiently, unreachable
+from claw_r1.eventlog.patience import Patience
 from claw_r1.eventlog.records import Place
 from claw_r1.eventlog.settings import LogSettings
 
@@ -27,14 +28,10 @@ class ReadTimeout:
     """Raises BrokerUnreachable when a bounded read makes no progress for `read_timeout_s`."""
 
     def __init__(self, settings: LogSettings) -> None:
-        self._settings = settings
-        self._last = time.monotonic()
+        self._settings, self._patience = settings, Patience(settings.read_timeout_s)
 
     def check(self, progress: bool) -> None:
-        now = time.monotonic()
-        if progress:
-            self._last = now
-        elif now - self._last > self._settings.read_timeout_s:
+        if self._patience.is_over(moved=progress):
             raise unreachable(self._settings)
 
 

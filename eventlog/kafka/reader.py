@@ -35,6 +35,7 @@ from claw_r1.eventlog.kafka.librdkafka import (
 )
 from claw_r1.eventlog.kafka.offsets import OUT_OF_RANGE, ReadTimeout, offsets_of, out_of_range, places_of, reached
 from claw_r1.eventlog.kafka.ranges import FactLookup, read_range, stream_ranges
+from claw_r1.eventlog.patience import Patience
 from claw_r1.eventlog.protocols import Start
 from claw_r1.eventlog.records import Place, Record
 from claw_r1.eventlog.security import SecretsWatch
@@ -126,13 +127,11 @@ class LogReader:
         Raises BrokerUnreachable when nothing moves for `timeout_s`; the whole, and what the caller does, has no limit.
         """
         ends = self._written_ends()
-        moved_s = time.monotonic()
+        patience = Patience(timeout_s)
         while not reached(self._positions, ends):
             before = dict(self._positions)
             yield from self.poll(POLL_S, RECORDS_PER_POLL)
-            if self._positions != before:
-                moved_s = time.monotonic()
-            elif time.monotonic() - moved_s > timeout_s:
+            if patience.is_over(moved=self._positions != before):
                 raise BrokerUnreachable(
                     f"a transaction is still open after {timeout_s:.0f} s; the log cannot be read to its end"
                 )

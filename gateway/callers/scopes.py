@@ -55,9 +55,8 @@ def silence_s(keys: Iterable[ApiKey], trajectory_id: str) -> float | None:
 
 
 def _is_derived(key: ApiKey, trajectory_id: str) -> bool:
-    scope = scope_of(key, None)
-    within = trajectory_id.startswith(f"{scope}:") and "/" in trajectory_id
-    return within or trajectory_id.startswith((f"{scope}/", own_id(key, LANE)))
+    is_made = "/" in trajectory_id or trajectory_id.startswith(own_id(key, LANE))
+    return is_made and _is_within(scope_of(key, None), trajectory_id)
 
 
 def own_id(key: ApiKey | None, new_id: str) -> str:
@@ -76,12 +75,16 @@ def require_own(key: ApiKey | None, **names: str | None) -> None:
     if scope is None:
         return
     for param, name in names.items():
-        if name is not None and name != scope and not name.startswith(tuple(scope + each for each in BEHIND)):
+        if name is not None and not _is_within(scope, name):
             raise Forbidden(
                 f"this key has the scope {scope!r}: it may name {scope + '/…'!r} and {scope + ':…'!r}, and {param} is {name!r}",
                 param=param,
                 code="not_owned",
             )
+
+
+def _is_within(scope: str, name: str) -> bool:
+    return name == scope or name.startswith(tuple(scope + each for each in BEHIND))
 
 
 def _bounded(text: str, characters_max: int, kept: int = 0) -> str:

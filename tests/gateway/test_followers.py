@@ -1,7 +1,7 @@
 """How long a gateway that starts reads the log."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -58,39 +58,39 @@ def log() -> SlowLog:
     return slow
 
 
-def test_a_start_takes_the_time_that_the_pool_takes(log: SlowLog) -> None:
+@pytest.fixture
+def admission() -> AdmissionView:
+    return AdmissionView()
+
+
+@pytest.fixture
+def followers(log: SlowLog, admission: AdmissionView) -> Iterator[Followers]:
+    """Of a gateway that is about to start."""
+    made = Followers(log, EngineTable(6.0), KeyRing(), admission, timeout_s=TIMEOUT_S)
+    yield made
+    made.stop()
+
+
+def test_a_start_takes_the_time_that_the_pool_takes(followers: Followers, admission: AdmissionView) -> None:
     """A pool keeps its groups, so that reading them once takes longer than any limit: it says what is left, and goes on."""
-    admission = AdmissionView()
-    followers = Followers(log, EngineTable(6.0), KeyRing(), admission, timeout_s=TIMEOUT_S)
-    try:
-        with capture_logs() as lines:
-            followers.start(lambda _: None)
-        assert followers.not_ready() is None
-        assert admission.run_of(f"g{ROWS - 1}") == "r"
-        left = [line["records_left"] for line in lines if line["event"] == "gateway_reading_log"]
-        assert left == sorted(left, reverse=True) != []
-    finally:
-        followers.stop()
+    with capture_logs() as lines:
+        followers.start(lambda _: None)
+    assert followers.not_ready() is None
+    assert admission.run_of(f"g{ROWS - 1}") == "r"
+    left = [line["records_left"] for line in lines if line["event"] == "gateway_reading_log"]
+    assert left == sorted(left, reverse=True) != []
 
 
-def test_a_start_does_not_run_after_an_end_that_moves(log: SlowLog) -> None:
+def test_a_start_does_not_run_after_an_end_that_moves(log: SlowLog, followers: Followers) -> None:
     """Streams that catch up write rows as fast as they are read; what was there as the gateway began is enough."""
     log.grows = True
-    followers = Followers(log, EngineTable(6.0), KeyRing(), AdmissionView(), timeout_s=TIMEOUT_S)
-    try:
-        followers.start(lambda _: None)
-        assert followers.not_ready() is None
-    finally:
-        followers.stop()
+    followers.start(lambda _: None)
+    assert followers.not_ready() is None
 
 
-def test_a_start_ends_when_nothing_comes_any_more(log: SlowLog) -> None:
+def test_a_start_ends_when_nothing_comes_any_more(log: SlowLog, followers: Followers) -> None:
     """Records that are there and do not come are no pool that is large: the process says so, and ends."""
     log.stands_still = True
-    followers = Followers(log, EngineTable(6.0), KeyRing(), AdmissionView(), timeout_s=TIMEOUT_S)
-    try:
-        with pytest.raises(NotCaughtUp):
-            followers.start(lambda _: None)
-        assert followers.not_ready() == "catching_up"
-    finally:
-        followers.stop()
+    with pytest.raises(NotCaughtUp):
+        followers.start(lambda _: None)
+    assert followers.not_ready() == "catching_up"

@@ -15,10 +15,10 @@ from claw_r1.claw.demo.display import Display
 from claw_r1.claw.demo.run import Demo
 from claw_r1.claw.demo.settings import DemoSettings
 from claw_r1.claw.errors import CannotRun
-from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S, BROKER_NAMES, Broker, check_answers, resolve_broker
+from claw_r1.claw.local.broker import ANSWER_TIMEOUT_S, Broker, check_answers, resolve_broker
 from claw_r1.claw.local.kafka.node import LocalBroker, new_cluster_id
 from claw_r1.claw.local.kafka.tools import tool_command
-from claw_r1.claw.local.ports import TRY_S, any_answers, is_free, kafka_answers, split_servers
+from claw_r1.claw.local.ports import BROKER_NAMES, TRY_S, any_answers, is_free, kafka_answers, split_servers
 from claw_r1.claw.local.stack import Stack
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.processes.process_identity import ProcessId
