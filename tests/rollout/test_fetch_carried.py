@@ -150,5 +150,6 @@ async def test_one_who_is_always_late_ends_nobodys_group(fleet: Fleet) -> None:
     for _ in range(3):
         await fleet.next_version(300, late_s=2)
     assert len(fleet.pids) == 5
+    await until_async(lambda: len(fleet.carried) == 6, "what was carried is told once its workers have it")
     assert all(one.error is None for one in fleet.carried)
     assert [one.workers for one in fleet.carried] == [("a", "b"), ("c",)] * 3
