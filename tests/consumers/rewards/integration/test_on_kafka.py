@@ -31,7 +31,7 @@ def test_every_scope_finds_its_subjects_and_names_them(log_settings, tmp_path):
     write(log_settings, group("g", [1.0, 0.0]))
     with fleet(log_settings, tmp_path, SCORERS) as scorers:
         process = scorers.start()
-        until(lambda: len(scorers.values()) >= 16 or process.poll() is not None)
+        until(lambda: len(scorers.values()) >= 20 or process.poll() is not None)
         values = scorers.values()
         assert {len(each) for each in values.values()} == {1}, scorers.log()
         named = {
@@ -39,9 +39,10 @@ def test_every_scope_finds_its_subjects_and_names_them(log_settings, tmp_path):
             for (_, trajectory, call, name), ((_, value),) in ((slot, tuple(each)) for slot, each in values.items())
         }
     calls = [("g-0", "g-0-0"), ("g-0", "g-0-1"), ("g-1", "g-1-0"), ("g-1", "g-1-1")]
-    expected = {(*call, name) for call in calls for name in ("rule/call", "rule/next", "rule/steps")}
+    expected = {(*call, name) for call in calls for name in ("rule/call", "rule/next", "rule/steps", "rule/silent")}
     expected |= {(t, None, name) for t in ("g-0", "g-1") for name in ("rule/whole", "rule/group")}
     assert set(named) == expected
+    assert {named[(*call, "rule/silent")] for call in calls} == {None}
     assert named["g-0", "g-0-1", "rule/steps"] == 1.0
     assert named["g-1", None, "rule/group"] == 2.0
     assert all(isinstance(event, RewardAssigned) for event in scorers.rewards())
