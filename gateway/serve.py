@@ -37,6 +37,7 @@ from claw_r1.runtime.monitoring.registry import watch_certificate, watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.schemas.api_keys import is_loopback, parse_key
+from claw_r1.schemas.http import url_host
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 
@@ -119,7 +120,7 @@ def _announce(settings: GatewaySettings, listener: socket.socket) -> None:
     if not (settings.tls_certificate_file or settings.public_url or is_loopback(settings.host)):
         log.warning("gateway_in_clear", what="keys and conversations go over the network readable")
     host, port = listener.getsockname()[:2]
-    log.info("gateway_listening", url=f"{settings.scheme}://{host}:{port}", instance=settings.instance)
+    log.info("gateway_listening", url=f"{settings.scheme}://{url_host(host)}:{port}", instance=settings.instance)
 
 
 def _settle_memory() -> None:

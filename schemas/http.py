@@ -110,6 +110,15 @@ def order_of(group_id: str, ordinal: int | None) -> str | None:
     return order if dash and order and number == str(ordinal) else None
 
 
+def url_host(host: str) -> str:
+    """The host as a URL has it: an IPv6 address in brackets.
+
+    >>> url_host("fd00::7"), url_host("gpu1.lan")
+    ('[fd00::7]', 'gpu1.lan')
+    """
+    return f"[{host}]" if ":" in host else host
+
+
 def adapter_run(run_id: str) -> str:
     """The name under which a trainer offers the adapters of a run's versions, beside the whole ones."""
     return f"{run_id}/adapter"

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from claw_r1.schemas.http import WEIGHTS_HEADER
+from claw_r1.schemas.http import WEIGHTS_HEADER, url_host
 from claw_r1.weights.carry.carrying import Carrying, Seat, is_gone
 from claw_r1.weights.errors import NotStaged, TransferFailed
 from claw_r1.weights.manifest import WeightsManifest
@@ -97,7 +97,7 @@ class TransferServer:
     def url(self) -> str:
         """The address in `WeightsPublished.offer_url`."""
         scheme = "https" if self.tls else "http"
-        return f"{scheme}://{self._advertise_host}:{self._server.server_address[1]}/weights"
+        return f"{scheme}://{url_host(self._advertise_host)}:{self._server.server_address[1]}/weights"
 
     def stage(self, run_id: str, version: int, snapshot: WeightsSnapshot) -> None:
         """Workers can get this version from now on; call it before the version is published.
@@ -206,6 +206,7 @@ def _cut(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 class _Listener(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], versions: TransferServer) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.versions = versions
 

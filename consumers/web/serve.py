@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.web.settings import PageSettings
 from claw_r1.schemas.api_keys import is_loopback
+from claw_r1.schemas.http import url_host
 
 log = structlog.get_logger()
 
@@ -44,7 +45,7 @@ def url_of(listener: socket.socket, scheme: str) -> str:
     """Returns the address that a person opens. scheme: http or https."""
     host, port = listener.getsockname()[:2]
     host = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared, not bound
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{url_host(host)}:{port}"
 
 
 def run_page(app: ASGIApp, listener: socket.socket, settings: PageSettings) -> None:

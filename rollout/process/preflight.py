@@ -2,12 +2,11 @@
 in one line."""
 
 import json
-import socket
 from pathlib import Path
 
 from claw_r1.rollout.errors import CannotStart
 from claw_r1.rollout.process.adapter_place import linear_layers
-from claw_r1.rollout.process.server import open_log
+from claw_r1.rollout.process.server import listening, open_log
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.monitoring.tracing import TracingRefused, receiver
 from claw_r1.runtime.tls.pem import TlsRefused, weights_files
@@ -112,7 +111,7 @@ def check_gpus(ranks: int) -> None:
 def check_port(host: str, port: int) -> None:
     """Raises CannotStart where it is taken."""
     try:
-        socket.create_server((host, port)).close()
+        listening(host, port).close()
     except OSError as error:
         raise CannotStart(
             f"vLLM cannot listen on {host}:{port}: {error.strerror} (--port 0 takes a free port)"

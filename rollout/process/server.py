@@ -21,6 +21,7 @@ from claw_r1.rollout.process.command import arguments, environment
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.processes import child
 from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
+from claw_r1.schemas.http import url_host
 
 log = structlog.get_logger()
 
@@ -43,12 +44,12 @@ class VllmServer:
     @property
     def local_url(self) -> str:
         """The address at which this process reaches vLLM."""
-        return f"http://{self._settings.host}:{self._port}"
+        return f"http://{url_host(self._settings.host)}:{self._port}"
 
     @property
     def url(self) -> str:
         """The address at which others reach vLLM."""
-        return f"http://{self._settings.advertise_host or self._settings.host}:{self._port}"
+        return f"http://{url_host(self._settings.advertise_host or self._settings.host)}:{self._port}"
 
     async def start(self) -> None:
         """Spawn; returns before vLLM is healthy. Raises ServerDied where the disk has no room for what it begins with."""
@@ -105,7 +106,12 @@ def open_log(path: Path | None) -> IO[str]:
     return path.open("a", encoding="utf-8")
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket there, of the family that the address has. Raises OSError."""
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+
 def free_port(host: str) -> int:
     """A port that is free now. vLLM binds it seconds later; a thief in between shows as a server that dies."""
-    with socket.create_server((host, 0)) as listener:
+    with listening(host, 0) as listener:
         return int(listener.getsockname()[1])

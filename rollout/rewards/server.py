@@ -23,6 +23,7 @@ from claw_r1.rollout.rewards.settings import RewardServerSettings
 from claw_r1.runtime.processes import child
 from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
 from claw_r1.runtime.stop_signals import StopSignals
+from claw_r1.schemas.http import url_host
 
 CPU_KV_CACHE = "128M"
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "RewardModel")
@@ -77,7 +78,7 @@ def serve(settings: RewardServerSettings) -> None:
     )
     if output is not sys.stderr:
         output.close()
-    url = f"http://{settings.host}:{port}"
+    url = f"http://{url_host(settings.host)}:{port}"
     try:
         _wait_healthy(vllm, url, settings, stop)
         if not stop.received:

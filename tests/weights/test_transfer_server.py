@@ -25,6 +25,7 @@ from claw_r1.weights.snapshot import WeightsSnapshot
 from claw_r1.weights.sources import SECRET_VARIABLE, FromTrainer
 from claw_r1.weights.transfer_server import Sent, TransferServer
 from tests import children
+from tests.ipv6 import needs_ipv6
 from tests.patience import until
 from tests.weights.tensors import Tensors, same, source_of, take, tensors_of
 
@@ -92,6 +93,18 @@ def test_a_version_arrives_as_it_was_staged(server: TransferServer, sent: list[S
     assert same(take(copies, manifest, source_of(server, 3)), tensors)
     until(lambda: bool(sent))
     assert [(each.error, each.bytes_total) for each in sent] == [(None, manifest.bytes_total)]
+
+
+@needs_ipv6
+def test_versions_travel_where_there_is_ipv6_alone(copies: HostCopies) -> None:
+    """Offered and read at an address that a URL has in brackets."""
+    server = TransferServer("::1")
+    try:
+        tensors = stage(server, 3)
+        assert server.url.startswith("http://[::1]:")
+        assert same(take(copies, WeightsManifest.of(tensors), source_of(server, 3)), tensors)
+    finally:
+        server.close()
 
 
 def test_a_receiver_that_vanishes_costs_only_its_sender(

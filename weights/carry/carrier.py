@@ -118,7 +118,8 @@ def store_at(rank: int, host: str, port: int) -> "Store":
 
     if rank > 0:
         return TCPStore(host, port, is_master=False, timeout=FOREVER)
-    listener = socket.create_server((host, port))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
     port = listener.getsockname()[1]
     say(f"listening {port}")
     return TCPStore(
