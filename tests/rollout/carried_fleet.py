@@ -165,7 +165,9 @@ class CarriedFleet:
         until(lambda: not [*self.folder.glob("host-*/b3:*.unfinished")], "nothing unfinished")
         processes = {name: self.workers[name].pid for name in self.workers} | {"trainer": self.trainer.pid}
         for name, pid in processes.items():
-            until(lambda name=name: len(self.carriers(name)) == 1, f"one carrier of {name}")
+            # Who asked too late for one gathering has a group of its own, until both ask again for another version.
+            step = self.next_version if name == "trainer" else None
+            until(lambda name=name: len(self.carriers(name)) == 1, f"one carrier of {name}", step=step)
             allowed = self._descriptors.setdefault(pid, _descriptors(pid)) + DESCRIPTORS_BESIDE
             until(lambda pid=pid, most=allowed: _descriptors(pid) <= most, f"no more descriptors of {name}")
 
