@@ -49,6 +49,13 @@ def test_every_group_left_out_has_its_reason(
     assert not selection.left_out or not selection.skipped
 
 
+@pytest.mark.parametrize(("value", "members"), [(0.1, 3), (0.1, 10), (0.3, 6), (0.03, 9), (0.7, 11)])
+def test_a_group_whose_mean_is_the_bound_passes(value: float, members: int) -> None:
+    """Both bounds count in. The sum of equal returns is rounded, and so is even the exact sum: their mean is not."""
+    spec = SPEC.model_copy(update={"reward_mean_min": value, "reward_mean_max": value, "groups_per_batch": 1})
+    assert chosen(selected(group("g", [value] * members), spec)) == ["g"]
+
+
 def session(name: str, reward: float | None, version: int = 0) -> list[Event]:
     """What is left of a caller that names no run, opens no group and completes nothing."""
     spans = (VersionSpan(run_id=RUN, version=version, start=0, end=3),)
