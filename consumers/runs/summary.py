@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from claw_r1.datapool.runs import Run, trained_us
-from claw_r1.schemas.events import VersionEvaluated
+from claw_r1.schemas.events import BatchTrained, VersionEvaluated
 from claw_r1.schemas.json_values import JsonDict
 
 WINDOW = 5
@@ -89,11 +89,9 @@ def evaluation(event: VersionEvaluated) -> JsonDict:
 
 def episodes(run: Run) -> JsonDict:
     """Means over the last `WINDOW` batches of how episodes went. `environments`: NAME -> those of metrics `env.NAME.…`."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for batch in run.batches[-WINDOW:]:
-        for name, value in batch.metrics.items():
-            values[name].append(value)
-    means = {name: fmean(values[name]) for name in sorted(values)}
+    batches = run.batches[-WINDOW:]
+    names = sorted({name for batch in batches for name in batch.metrics})
+    means = {name: mean for name in names if (mean := _mean(batches, name)) is not None}
     own = {name: means[name] for name in EPISODES if name in means}
     return {**own, "environments": environments(means)}
 
@@ -179,5 +177,13 @@ def _bounds(number: int) -> list[tuple[int, int]]:
 
 def _means(left: Run, right: Run, metric: str, end: int, start: int = 0) -> list[float | None]:
     """Over the batches [start, end), counted in the order in which each run trained them."""
-    sides = [[b.metrics[metric] for b in run.batches[start:end] if metric in b.metrics] for run in (left, right)]
-    return [fmean(values) if values else None for values in sides]
+    return [_mean(run.batches[start:end], metric) for run in (left, right)]
+
+
+def _mean(batches: Sequence[BatchTrained], metric: str) -> float | None:
+    """Over the batches that have it. An environment's share is 0
+    in those that have episodes, but none of it."""
+    values = [batch.metrics[metric] for batch in batches if metric in batch.metrics]
+    if values and metric.startswith("env.") and metric.endswith(".share"):
+        values += [0.0 for batch in batches if metric not in batch.metrics and "turns_mean" in batch.metrics]
+    return fmean(values) if values else None

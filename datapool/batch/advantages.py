@@ -4,6 +4,7 @@ or training rows.
 Pure Python: batches are small, and a plan freezes the result, so that no device rounds it differently.
 """
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -12,6 +13,10 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 EPSILON = 1e-4
+ROUNDING = 1e-9
+"""A difference that is no more of the largest return is none:
+rewards of 0.1, 0.2 and 0.3 add up to 0.6 or 0.6000000000000001, by
+the calls that they were given to."""
 
 
 class CallState(NamedTuple):
@@ -50,12 +55,18 @@ Advantages = Callable[[ReturnGroups], list[list[Advantage]]]
 """Same shape out as in."""
 
 
+def are_equal(returns: Sequence[float]) -> bool:
+    """Returns whether no two of them differ by more than
+    `ROUNDING`. returns: one at least."""
+    return math.isclose(max(returns), min(returns), rel_tol=ROUNDING)
+
+
 def grpo(returns: Sequence[float]) -> list[float]:
     """(R - mean) / (std + 1e-4) with the sample deviation (ddof 1); all 0 where no two returns differ.
 
     DeepSeekMath, arXiv 2402.03300; ddof and epsilon as in TRL.
     """
-    if len(returns) < 2 or max(returns) == min(returns):
+    if len(returns) < 2 or are_equal(returns):
         return [0.0] * len(returns)
     mean, scale = statistics.fmean(returns), statistics.stdev(returns) + EPSILON
     return [(value - mean) / scale for value in returns]
@@ -63,7 +74,7 @@ def grpo(returns: Sequence[float]) -> list[float]:
 
 def dr_grpo(returns: Sequence[float]) -> list[float]:
     """R - mean, without the scale; all exactly 0 where no two returns differ, whose mean may be rounded. Dr. GRPO, arXiv 2503.20783."""
-    if max(returns) == min(returns):
+    if are_equal(returns):
         return [0.0] * len(returns)
     mean = statistics.fmean(returns)
     return [value - mean for value in returns]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from claw_r1.datapool.batch.advantages import Return
+from claw_r1.datapool.batch.advantages import Return, are_equal
 from claw_r1.datapool.batch.anchor_states import states_of
 from claw_r1.datapool.batch.masks import is_trained
 from claw_r1.datapool.batch.rewards import (
@@ -159,4 +159,4 @@ def _return(
 
 def all_equal(returns: Sequence[float]) -> bool:
     """Returns whether there are several returns and all are equal: a baseline over them leaves nothing to learn."""
-    return len(returns) > 1 and max(returns) == min(returns)
+    return len(returns) > 1 and are_equal(returns)

@@ -6,6 +6,7 @@ of a spec that looks at a whole group is one row of `GROUP_FILTERS` (docs/changi
 """
 
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
@@ -237,9 +238,11 @@ def _reward_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _reward_mean(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    if not group.returns:
+    if not group.returns or (spec.reward_mean_min is None and spec.reward_mean_max is None):
         return None
-    mean = sum(group.returns) / len(group.returns)
+    # Exact: a rounded sum puts equal returns beside a bound that
+    # they are on.
+    mean = statistics.mean(group.returns)
     if spec.reward_mean_min is not None and mean < spec.reward_mean_min:
         return Refusal("never", "reward_mean_low")
     if spec.reward_mean_max is not None and mean > spec.reward_mean_max:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from claw_r1.datapool.fold.bounds import name_bytes
 from claw_r1.datapool.fold.merge import winners
-from claw_r1.schemas.events import EpisodeFigures, RewardSlot
+from claw_r1.schemas.events import EpisodeFigures, RewardSlot, StepRecord
 
 if TYPE_CHECKING:
     from claw_r1.datapool.batch.candidates import PooledTrajectory
@@ -26,11 +26,17 @@ def figures_of(member: "PooledTrajectory") -> EpisodeFigures:
     return EpisodeFigures(
         environment=environment_of(member.tags),
         status=member.record.status,
-        response_lengths=tuple(step.response_length for step in member.steps),
+        response_lengths=tuple(response_tokens_of(step) for step in member.steps),
         truncated=sum(step.finish_reason == "length" for step in member.steps),
         seconds=seconds_of(member),
         rewards=rewards_of(member),
     )
+
+
+def response_tokens_of(step: StepRecord) -> int:
+    """Returns the sampled tokens of a response; of one without ids
+    as many as its server counted."""
+    return step.response_length or (step.usage.completion_tokens if step.usage is not None else 0)
 
 
 def seconds_of(member: "PooledTrajectory") -> float | None:

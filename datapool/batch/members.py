@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from claw_r1.datapool.batch.candidates import PooledGroup, PooledTrajectory
-from claw_r1.datapool.batch.figures import figures_bytes
+from claw_r1.datapool.batch.figures import figures_bytes, response_tokens_of
 from claw_r1.datapool.batch.masks import Mask, is_trained, mask_of
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold.bounds import name_bytes
-from claw_r1.schemas.events import StepRecord
 
 PLANNED_MEMBER_BYTES, PLANNED_STEP_BYTES = 64, 160
 """The bytes that a plan takes for a member and for a step, beside ids and topics: numbers, a digest, lengths."""
@@ -59,11 +58,7 @@ def masks(group: PooledGroup, spec: BatchSpec) -> Iterator[Mask]:
 def response_tokens(group: PooledGroup, spec: BatchSpec) -> int:
     """Sampled tokens of the group that would be trained; of a response without ids as many as its server counted."""
     steps = ((step, member) for member in trained_members(group, spec) for step in member.steps)
-    return sum(_length(step) for step, member in steps if is_trained(step, member, spec))
-
-
-def _length(step: StepRecord) -> int:
-    return step.response_length or (step.usage.completion_tokens if step.usage is not None else 0)
+    return sum(response_tokens_of(step) for step, member in steps if is_trained(step, member, spec))
 
 
 def newest_version(group: PooledGroup, spec: BatchSpec) -> int | None:

@@ -113,12 +113,16 @@ class Orders:
 
 
 def returns_of(order: str, ordinal: int, group: GroupRecord | GroupOpened) -> GroupReturns | None:
-    """Returns what the members of a ready group earned; None: it is not ready, or nobody knows its task."""
+    """Returns what the members of a ready group earned.
+
+    None: it is not ready, one of its ready members has no return
+    yet, or nobody knows its task.
+    """
     if isinstance(group, GroupOpened):
         return None
     ready = [member.return_total for member in group.members if member.ready]
     returns = [value for value in ready if value is not None]
-    if not group.ready or group.task is None or not returns:
+    if not group.ready or group.task is None or not returns or len(returns) < len(ready):
         return None
     task = json_digest(orjson.loads(group.task))
     return GroupReturns(ordinal, order, task, min(returns), max(returns))

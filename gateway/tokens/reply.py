@@ -65,7 +65,9 @@ def _choice(outline: Outline, own: Sampled, first: Sampled, ended: bool, flaws: 
         response_ids=own.ids,
         response_logprobs=own.logprobs,
         spans=own.spans,
-        finish_reason=outline.finish_reason,
+        # vLLM calls a whole chat reply `tool_calls` where it holds
+        # one, also where it was cut off.
+        finish_reason="length" if own.finish_reason == "length" else outline.finish_reason,
         missing=tuple(dict.fromkeys((*own.missing, *flaws))),
         aborted=not ended or own.finish_reason in (None, "abort"),
         body=outline.body,

@@ -26,6 +26,9 @@ NAME_MAX = 64
 BINS = 10
 """Equal parts of [reward_min, reward_max] that returns are counted
 in; of the last one both ends count."""
+ROUNDING = 1e-9
+"""A return that is nearer to the next bin, by parts of a bin, is on
+their boundary and counts there: 0.3 / 0.1 is 2.9999…"""
 QUANTILES = (10, 50, 90)
 
 
@@ -77,7 +80,7 @@ def distribution(returns: Sequence[float]) -> EpisodeMetrics:
         return {}
     metrics = {f"reward_p{q}": float(np.percentile(returns, q)) for q in QUANTILES}
     width = (max(returns) - min(returns)) / BINS or 1.0  # equal returns: all of them are in the first bin
-    places = ((np.asarray(returns) - min(returns)) / width).astype(int).clip(max=BINS - 1)
+    places = ((np.asarray(returns) - min(returns)) / width + ROUNDING).astype(int).clip(max=BINS - 1)
     return metrics | {f"return_bin_{n}": float((places == n).sum()) for n in range(BINS)}
 
 

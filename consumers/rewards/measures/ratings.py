@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 from claw_r1.datapool.batch.spec import matches
 from claw_r1.schemas.events import Event, RewardAssigned, ScoringFailed
 
+K = TypeVar("K")
 RatedSubject = tuple[str, str, str | None, int | None]
 """Group, trajectory, call, step index."""
 SCORER = re.compile(r"(?P<slots>.*/[^/]*)@(?P<version>\d+)(?:\.g(?P<generation>\d+))?")
@@ -57,8 +58,11 @@ class Standings:
             self._words[key] = word
 
     def words(self) -> Iterable[StandingWord]:
-        """All of them, in no order."""
-        return self._words.values()
+        """The last word of each rater on every subject, in no order.
+
+        Versions of a scorer are raters, its generations are one.
+        """
+        return _highest(self._words.values(), lambda word: (word.rating.subject, *word.rating.by[:2])).values()
 
     def ratings(self, pattern: str) -> list[Rating]:
         """Returns the current values of matching slots. A slot without a value has no rating.
@@ -67,11 +71,12 @@ class Standings:
         """
         scorer = SCORER.fullmatch(pattern)
         slots = pattern if scorer is None else scorer["slots"]
-        highest: dict[tuple[RatedSubject, str], StandingWord] = {}
-        for (subject, by), word in self._words.items():
-            if matches(slots, by[0]) and (scorer is None or _is_of(word.rating, scorer)):
-                place = subject, by[0]
-                highest[place] = max(highest.get(place, word), word, key=lambda each: each.rank)
+        words = (
+            word
+            for word in self._words.values()
+            if matches(slots, word.rating.rater) and (scorer is None or _is_of(word.rating, scorer))
+        )
+        highest = _highest(words, lambda word: (word.rating.subject, word.rating.rater))
         standing = sorted(
             highest.items(), key=lambda item: ([part or "" for part in item[0][0][:3]], item[0][0][3] or 0, item[0][1])
         )
@@ -85,6 +90,16 @@ def ratings(events: Iterable[Event], pattern: str) -> list[Rating]:
         if isinstance(event, RewardAssigned | ScoringFailed):
             standings.add(event)
     return standings.ratings(pattern)
+
+
+def _highest(words: Iterable[StandingWord], key: Callable[[StandingWord], K]) -> dict[K, StandingWord]:
+    """Returns of the words with one key the one that ranks highest."""
+    highest: dict[K, StandingWord] = {}
+    for word in words:
+        place = key(word)
+        if place not in highest or highest[place].rank < word.rank:
+            highest[place] = word
+    return highest
 
 
 def _word(event: RewardAssigned | ScoringFailed) -> StandingWord:

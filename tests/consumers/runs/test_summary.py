@@ -45,6 +45,22 @@ def test_two_runs_are_compared_over_equally_many_batches() -> None:
     assert "grad_norm" not in pair["metrics"]
 
 
+def test_shares_of_environments_add_up() -> None:
+    """A batch without an environment has no metric of it, and its share there is 0; its reward is the mean where it was played."""
+    both = {"env.a.share": 0.75, "env.b.share": 0.25, "env.b.reward": 1.0}
+    batches = [both, {"env.a.share": 1.0}, both, {"env.a.share": 1.0}]
+    events = [observed.started(), *(observed.trained(n, 0.0, turns_mean=1.0, **own) for n, own in enumerate(batches))]
+    run = runs_of(observed.records(events))["run"]
+    own = summary.episodes(run)["environments"]
+    assert own == {"a": {"share": 0.875}, "b": {"reward": 1.0, "share": 0.125}}
+    metrics = summary.compared(run, run, 0)["metrics"]
+    assert [metrics[name] for name in ("env.a.share", "env.b.share", "env.b.reward")] == [
+        [0.875] * 2,
+        [0.125] * 2,
+        [1.0] * 2,
+    ]
+
+
 def test_an_evaluation_lists_its_shares_in_order_of_k() -> None:
     """4 before 16, though the words sort otherwise."""
     assert list(summary.evaluation(observed.evaluated(3, 0.5, best=True))["pass_at"]) == ["1", "4", "16"]

@@ -48,6 +48,17 @@ def test_equal_returns_have_no_advantage_at_all(algorithm, value):
         assert wholes(algorithm, [[value] * size, [0.6] * 3]) == [[0.0] * size, [0.0] * 3]
 
 
+@pytest.mark.parametrize("algorithm", ["grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "step_grpo"])
+def test_rounding_is_no_difference(algorithm):
+    """The same rewards, added up in another order, teach nothing; a difference that somebody gave does, however small all are."""
+    rounded = [0.1 + 0.2 + 0.3, 0.6, 0.1 + (0.2 + 0.3)]
+    assert len({*rounded}) == 2
+    for scale in (1.0, -1.0, 1e-12, 1e12):
+        assert wholes(algorithm, [[scale * value for value in rounded]]) == [[0.0] * 3]
+        (made,) = wholes(algorithm, [[scale * value for value in (0.6, 0.6, 0.600001)]])
+        assert 0.0 not in made
+
+
 def test_reinforce_pp_normalises_over_the_batch_and_not_over_groups():
     """Groups are only a way to write the batch down: the reference row of GRPO comes back however it is cut."""
     cut = wholes("reinforce_pp", [[0.2, 0.5], [1], [0]])

@@ -49,6 +49,23 @@ def test_every_group_left_out_has_its_reason(
     assert not selection.left_out or not selection.skipped
 
 
+def test_a_reward_given_to_another_call_makes_no_variance() -> None:
+    """Three rewards, the second to one call or the next: the returns are 0.6000000000000001 and 0.6, and equal."""
+    history = group("g", [None, None])
+    for trajectory, middle in (("t0", "c0"), ("t1", "c1")):
+        for name, value, call_id in (("a", 0.1, "c0"), ("b", 0.2, middle), ("c", 0.3, "c1")):
+            history.append(facts.reward("g", trajectory, value, source="rule", name=name, call_id=call_id))
+    selection = selected(history, SPEC.model_copy(update={"zero_variance": "drop"}))
+    assert selection.skipped == {"g": "zero_variance"}
+
+
+@pytest.mark.parametrize(("value", "members"), [(0.1, 3), (0.1, 10), (0.3, 6), (0.03, 9), (0.7, 11)])
+def test_a_group_whose_mean_is_the_bound_passes(value: float, members: int) -> None:
+    """Both bounds count in. The sum of equal returns is rounded, and so is even the exact sum: their mean is not."""
+    spec = SPEC.model_copy(update={"reward_mean_min": value, "reward_mean_max": value, "groups_per_batch": 1})
+    assert chosen(selected(group("g", [value] * members), spec)) == ["g"]
+
+
 def session(name: str, reward: float | None, version: int = 0) -> list[Event]:
     """What is left of a caller that names no run, opens no group and completes nothing."""
     spans = (VersionSpan(run_id=RUN, version=version, start=0, end=3),)

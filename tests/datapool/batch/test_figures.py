@@ -1,12 +1,15 @@
 """What a plan keeps of how its episodes went, on pools that the real folds made."""
 
+from msgspec.structs import replace
+
 from claw_r1.datapool.batch.figures import SLOTS_MAX, environment_of
 from claw_r1.datapool.batch.members import plan_bytes
 from claw_r1.datapool.batch.selection import Selection
+from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.view.listing.columns import COLUMNS
 from claw_r1.gateway.capture.events import repeated
 from claw_r1.schemas.codec import encode
-from claw_r1.schemas.events import CallCaptured, Event, Timings
+from claw_r1.schemas.events import CallCaptured, Event, Integrity, Timings, Usage
 from tests import facts
 from tests.datapool.batch.selecting import SPEC, planned, selected
 
@@ -49,6 +52,23 @@ def test_a_plan_says_how_each_episode_went() -> None:
     assert list(rewards.values()) == [1.0]
     assert (second.response_lengths, second.truncated, second.seconds) == ((2,), 0, 2.0)
     assert (second.environment, second.status) == ("math", "failed")
+
+
+def test_a_reply_without_ids_is_as_long_as_its_server_counted() -> None:
+    """A curve of text that is imitated is no line at 0: one count serves the limit `response_tokens_max` and the curves."""
+    start, call, end = episode("t0", lengths=[3])
+    assert isinstance(call, CallCaptured)
+    text = replace(
+        call,
+        response_ids=b"",
+        response_logprobs=b"",
+        spans=(),
+        usage=Usage(prompt_tokens=9, completion_tokens=412),
+        integrity=Integrity(complete=False, missing=("token_ids", "logprobs", "spans")),
+    )
+    spec = BatchSpec.model_validate({"preset": "sft_logged", "groups_per_batch": 1})
+    plan = planned(selected([facts.opened("g", expected_size=1), start, text, end], spec), spec)
+    assert [each.figures.response_lengths for each in plan.trajectories if each.figures] == [(412,)]
 
 
 def test_a_reward_that_was_given_by_call_and_by_step_counts_once() -> None:

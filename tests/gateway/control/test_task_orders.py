@@ -108,9 +108,22 @@ async def test_without_the_log_nobody_says_where_an_order_goes_on() -> None:
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
 
 
-def played(ordinal: int, *returns: float | None, task: str | None = '{"n": 1}', ready: bool = True) -> GroupRecord:
+def played(
+    ordinal: int,
+    *returns: float | None,
+    task: str | None = '{"n": 1}',
+    ready: bool = True,
+    unjudged: tuple[int, ...] = (),
+) -> GroupRecord:
+    """unjudged: members that are ready without a return."""
     members = tuple(
-        GroupMember(trajectory_id=f"t{n}", status="completed", ready=value is not None, return_total=value, digest="")
+        GroupMember(
+            trajectory_id=f"t{n}",
+            status="completed",
+            ready=value is not None or n in unjudged,
+            return_total=value,
+            digest="",
+        )
         for n, value in enumerate(returns)
     )
     return GroupRecord(
@@ -139,6 +152,15 @@ async def test_a_gateway_knows_how_the_tasks_of_an_order_went(house: House) -> N
     one, other = json_digest({"n": 1}), json_digest({"a": 2.0, "b": []})
     assert tasks == {"o": {one: [[0.0, 0.5], [1.0, 1.0]], other: [[1.0, 1.0]]}, "p": {}}
     assert await next_ordinal(house) == 10
+
+
+def test_a_group_that_is_judged_in_part_went_no_way_yet() -> None:
+    """Every member that is ready has a return, or nobody knows whether all solved the task; with the last one the group counts."""
+    orders = Orders()
+    orders.note(played(0, 1.0, None, None, unjudged=(1,)))
+    assert orders.task_returns("o") == {}
+    orders.note(played(0, 1.0, 0.0, None))
+    assert orders.task_returns("o") == {json_digest({"n": 1}): [[0.0, 1.0]]}
 
 
 async def test_a_task_is_known_by_what_the_runner_sent(house: House) -> None:

@@ -8,9 +8,9 @@ import pytest
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.capture.test_stream import asked, read, read_broken
-from tests.gateway.engine import Reply, ScriptedEngine
+from tests.gateway.engine import Reply, ScriptedEngine, whole
 from tests.gateway.house import House, ask
-from tests.gateway.packed import IDS, LOGPROBS, PROMPT
+from tests.gateway.packed import IDS, LOGPROBS, PROMPT, choice, comment, generation
 from tests.gateway.speaking import ANTHROPIC, CHAT, COMPLETIONS, SPEAKING, Spoken, answer
 from tests.patience import until
 
@@ -44,6 +44,20 @@ async def test_the_engines_bytes_and_all_of_its_tokens(
     assert (call.integrity.missing, json.loads(call.response_body)) == ((), spoken.body)
     assert (call.timings.first_token_us is not None) is bool(size)
     assert json.loads(engine.requests[0].body) == (streamed(spoken) if size else spoken.ask)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_its_engine_cut_off_is_captured_so(
+    house: House, engine: ScriptedEngine, spoken: Spoken, stream: bool
+) -> None:
+    """The event says `length`, whatever word the reply has: vLLM calls a whole one with a tool call `tool_calls`."""
+    cut = generation(choice(finish="length"))
+    pieces = (*spoken.begun, comment(cut), *spoken.tail, spoken.last)
+    engine.then(Reply(pieces=pieces) if stream else whole(spoken.body, cut))
+    reply = await ask(house, streamed(spoken) if stream else spoken.ask, spoken.path)
+    assert reply.body == spoken.sent if stream else reply.json == spoken.body
+    (call,) = house.captured
+    assert (call.status, call.finish_reason) == ("completed", "length")
 
 
 async def test_the_end_of_a_stream_comes_after_the_acknowledgement(

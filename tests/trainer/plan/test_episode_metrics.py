@@ -82,6 +82,13 @@ def test_the_distribution_of_returns_adds_up() -> None:
     assert [equal[f"return_bin_{n}"] for n in range(10)] == [2] + [0] * 9
 
 
+@pytest.mark.parametrize("low", [0, 1, -5])
+def test_a_return_on_the_boundary_of_two_bins_is_in_the_upper_one(low: int) -> None:
+    """No tenth is rounded into the bin below it (0.3 / 0.1 is 2.9999…), nor is a bin empty beside one with two."""
+    metrics = episode_metrics(plan(*(trajectory((10 * low + n) / 10) for n in range(11))))
+    assert [metrics[f"return_bin_{n}"] for n in range(10)] == [1] * 9 + [2]
+
+
 def test_rewards_by_slot_are_means_over_those_that_have_one() -> None:
     """A slot that one of two episodes has is not halved; the number of slots is bounded, the most frequent stay."""
     metrics = episode_metrics(

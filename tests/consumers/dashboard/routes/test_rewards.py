@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Browser, expect
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -102,6 +103,23 @@ def test_each_version_of_a_scorer_stands_for_itself(opened: tuple[DashboardStage
     for fact, _ in scored(4, 1.0, 2):
         stage.tell(facts.reward("g", "t4", 1.0, source="judge", name="style", revision=99, verdict=fact.verdict))
     assert get(client, "/said", slot="judge/style", version=2, low=1)["total"] == before + 1  # the last word counts
+
+
+def test_a_backfill_of_a_version_replaces_what_it_said(opened: tuple[DashboardStage, TestClient]) -> None:
+    """Generations stand together: each subject counts once, by the word that ranks highest; a failure outranks no value."""
+    stage, client = opened
+    for number, value in ((0, 1.0), (1, 0.25)):
+        (fact, _), *_ = scored(number, value, 1)
+        ref = VerdictRef(verdict_id=f"b{number}", version=1, generation=1)
+        stage.tell(replace(fact, revision=1017, verdict=ref))
+    (failure, _), *_ = scored(2, None, 1)
+    stage.tell(replace(failure, revision=1, verdict=VerdictRef(verdict_id="b2", version=1, generation=1)))
+    (row,) = [row for row in get(client, "")["scorers"] if (row["slot"], row["version"]) == ("judge/style", 1)]
+    assert (row["subjects"], row["failed"], row["mean"]) == (6, {}, (1.0 + 0.25 + 4 * 0.5) / 6)
+    assert row["histogram"] == {"bars": [[0.25, 0.25, 1], [0.5, 0.5, 4], [1.0, 1.0, 1]]}
+    for low, high, many in row["histogram"]["bars"]:
+        assert get(client, "/said", slot="judge/style", version=1, low=low, high=high)["total"] == many
+    assert get(client, "/said", slot="judge/style", version=1, failed="unparsable")["total"] == 0
 
 
 def test_many_values_are_bars_that_hold_all_of_them(opened: tuple[DashboardStage, TestClient]) -> None:
