@@ -173,20 +173,21 @@ async def wait_whatever_happens(episode: Episode) -> None:
 @pytest.mark.parametrize(
     ("script", "limits", "calls"),
     [
-        (talk, EpisodeLimits(calls=3), 3),
-        (talk, EpisodeLimits(tokens=5), 3),
-        (talk_whatever_happens, EpisodeLimits(calls=2), 2),
-        (talk_whatever_happens, EpisodeLimits(tokens=1), 1),
-        (wait, EpisodeLimits(seconds=0.1), 1),
-        (wait_whatever_happens, EpisodeLimits(seconds=0.1), 1),
+        (talk, EpisodeLimits(calls=3), {3}),
+        (talk, EpisodeLimits(tokens=5), {3}),
+        (talk_whatever_happens, EpisodeLimits(calls=2), {2}),
+        (talk_whatever_happens, EpisodeLimits(tokens=1), {1}),
+        (wait, EpisodeLimits(seconds=0.1), {0, 1}),
+        (wait_whatever_happens, EpisodeLimits(seconds=0.1), {0, 1}),
     ],
 )
-async def test_an_episode_beyond_a_limit_is_failed(script: Script, limits: EpisodeLimits, calls: int) -> None:
+async def test_an_episode_beyond_a_limit_is_failed(script: Script, limits: EpisodeLimits, calls: set[int]) -> None:
     """Without an outcome, whatever its flow does about it; what was replied is counted, and nothing is raised."""
     async with FakeGateway() as fake:
         result = await played(fake, script, limits)
-    assert (result.status, result.calls, result.reward) == ("failed", calls, None)
-    assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": calls, "ids": ("t", "g")}]
+    assert result.calls in calls
+    assert (result.status, result.reward) == ("failed", None)
+    assert fake.bodies("complete_trajectory") == [{"status": "failed", "calls": result.calls, "ids": ("t", "g")}]
 
 
 async def test_an_episode_within_its_limits_is_completed() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from claw_r1.schemas.http import TOKENS_HEADER
 from tests.gateway.packed import choice, comment, generation, member
+from tests.patience import until_async
 
 Json = dict[str, Any]
 
@@ -31,9 +32,9 @@ class Received:
 
 @dataclass(frozen=True)
 class Reply:
-    """What to answer. `hang`: never; `reset`: break the connection after reading the request, once `moment` is set where there is one.
+    """What to answer, once `moment` is set where there is one. `hang`: never; `reset`: break the connection after reading the request.
 
-    `pieces` makes it a stream, each piece sent by itself, `pace_s` apart; then `hang` and `reset` come after the last one.
+    `pieces` makes it a stream, each piece sent by itself, `pace_s` apart; then `hang`, `moment` and `reset` come after the last one.
     """
 
     body: Json | bytes = b""
@@ -219,9 +220,9 @@ class ScriptedEngine:
         finally:  # the connection may end while the pieces are being sent
             if reply.hang:
                 self.aborted.set()
+        if reply.moment is not None:
+            await until_async(reply.moment.is_set)
         if reply.reset:
-            if reply.moment is not None:
-                await asyncio.to_thread(reply.moment.wait)
             writer.transport.abort()
             return False
         if reply.pieces:

@@ -112,11 +112,14 @@ class HeldProducer(MemoryProducer):
 @asynccontextmanager
 async def under_way(house: House, engine: ScriptedEngine, calls: int) -> AsyncIterator[None]:
     """So many calls, which the engine has and does not answer before the end of this."""
-    seen = len(engine.requests)
-    engine.then(*[Reply(completion(ASK).body, delay_s=0.5)] * calls)
+    seen, may_end = len(engine.requests), threading.Event()
+    engine.then(*[Reply(completion(ASK).body, moment=may_end)] * calls)
     running = [asyncio.ensure_future(ask(house)) for _ in range(calls)]
     await poll(lambda: len(engine.requests) == seen + calls)
-    yield
+    try:
+        yield
+    finally:
+        may_end.set()
     await asyncio.gather(*running)
 
 

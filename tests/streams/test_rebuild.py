@@ -119,6 +119,7 @@ def by_id(record):
 
 
 def groups_seen(settings):
+    groups_of(settings)  # to the marks of the last transaction, which come after the answer
     view = PoolView(settings)
     view.start()
     try:
@@ -140,7 +141,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(log_settings, second):
         "--prefix",
         log_settings.prefix,
         "--flush-facts",
-        "5",
+        "1",  # so that the first rows are seen long before the last
     ]
     env = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": log_settings.bootstrap_servers}
     process = children.start(command, cwd=pool.ROOT, env=env)
@@ -209,7 +210,7 @@ def test_a_rebuild_begun_before_the_cut_is_finished_after_it(log_settings, secon
     place = next(place for place, end in sorted(to.items()) if end > 3)
     rebuild(second, {**dict.fromkeys(to, 0), place: 3}, quietly)
     delete_records(log_settings, {place: 3})
-    assert rebuilding.positions(second, to)[place] == 3
+    pool.wait_for("its marks, which come after the answer", lambda: rebuilding.positions(second, to)[place] == 3)
     rebuild(second, to, quietly)
     assert pool.pool(second) == expected
 

@@ -23,6 +23,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.topics import POSITIONS
 from claw_r1.streams.errors import ExitCode
 from tests import facts
+from tests.children import HEAVY_START_S
 from tests.streams import pool
 
 pytestmark = pytest.mark.kafka
@@ -141,7 +142,7 @@ def test_old_groups_leave_the_pool_of_a_running_worker_and_their_facts_stay(log_
 def test_without_its_topics_a_worker_says_so_in_one_line(broker, log_settings, start):
     """Exit 2, one line that says what to do, no traceback."""
     worker = start("--prefix", "nothing-here")
-    assert worker.wait(30) == ExitCode.REFUSED
+    assert worker.wait(HEAVY_START_S) == ExitCode.REFUSED
     assert worker.log().strip().splitlines()[-1].startswith("streams: topic nothing-here.calls is not on the broker")
     assert "Traceback" not in worker.log()
 
@@ -151,7 +152,7 @@ def test_a_worker_leaves_the_pool_of_another_fold_version_alone(log_settings, st
     old = StreamPosition(partition=0, offsets={}, fold_version=FOLD_VERSION - 1, updated_at_us=0)
     pool.publish(log_settings, [Outgoing.of(POSITIONS, b"0", old, 0)])
     worker = start()
-    assert worker.wait(30) == ExitCode.REFUSED
+    assert worker.wait(HEAVY_START_S) == ExitCode.REFUSED
     assert "claw rebuild" in worker.log()
     assert "Traceback" not in worker.log()
     assert len(pool.records(log_settings, POSITIONS)) == 1

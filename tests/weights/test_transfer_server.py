@@ -122,7 +122,7 @@ def test_a_receiver_that_stands_still_costs_only_its_sender(
     monkeypatch: pytest.MonkeyPatch, copies: HostCopies
 ) -> None:
     """A stopped worker holds one sender until the time of a piece is over; a full house says 503 meanwhile."""
-    monkeypatch.setattr("claw_r1.weights.transfer_server.PIECE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("claw_r1.weights.transfer_server.PIECE_TIMEOUT_S", 3.0)  # "busy" is met meanwhile
     sent: list[Sent] = []
     server = TransferServer(senders_max=1, on_sent=sent.append)
     manifest = WeightsManifest.of(stage(server, 1, BIG))

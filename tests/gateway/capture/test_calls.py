@@ -1,9 +1,9 @@
 """Model calls end to end: what the client sees, what the engine sees, what the log holds."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -18,10 +18,10 @@ from claw_r1.gateway.upstream.engines import EngineTable
 from claw_r1.schemas.arrays import unpack_floats, unpack_ids
 from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import VersionSpan
-from tests.gateway.engine import Reply, ScriptedEngine, answer, completion, whole, written
+from tests.gateway.engine import Reply, ScriptedEngine, completion, whole, written
 from tests.gateway.house import ASK, PATH, House, ask, report
 from tests.gateway.packed import choice, generation
-from tests.patience import until
+from tests.patience import until, until_async
 
 
 async def test_captures_the_engines_own_tokens(house: House) -> None:
@@ -390,8 +390,9 @@ async def test_slow_engine_is_a_504(engine: ScriptedEngine) -> None:
 async def test_client_that_leaves_cancels_its_generation(house: House, engine: ScriptedEngine) -> None:
     """When the client closes its connection, the engine's connection is closed and the call stored as failed."""
     engine.then(Reply(hang=True))
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(ask(house), 0.3)
+    leaving = asyncio.ensure_future(ask(house))
+    await asyncio.to_thread(until, lambda: engine.requests)
+    leaving.cancel()
     await asyncio.to_thread(until, engine.aborted.is_set)
     await asyncio.to_thread(until, lambda: house.failed)
     assert [(failure.reason, failure.http_status) for failure in house.failed] == [("client_disconnected", 499)]
@@ -403,8 +404,13 @@ async def test_too_many_calls_are_refused(engine: ScriptedEngine) -> None:
     """Over the limit: 503 with Retry-After at once; the calls within it go on."""
     with House(calls_max=2) as house:
         house.worker(engine.url)
-        engine.default = lambda received: Reply(completion(received.json).body, delay_s=0.3)
-        replies = await asyncio.gather(*(ask(house, path=f"/t{number}/g/v1/chat/completions") for number in range(5)))
+        may_end = threading.Event()
+        engine.default = lambda received: Reply(completion(received.json).body, moment=may_end)
+        paths = [f"/t{number}/g/v1/chat/completions" for number in range(5)]
+        calls = [asyncio.ensure_future(ask(house, path=path)) for path in paths]
+        await until_async(lambda: sum(call.done() for call in calls) == 3)
+        may_end.set()
+        replies = await asyncio.gather(*calls)
         assert sorted(reply.status for reply in replies) == [200, 200, 503, 503, 503]
         assert {reply.json["error"]["code"] for reply in replies if reply.status == 503} == {"overloaded"}
 
@@ -496,10 +502,12 @@ async def test_a_call_that_found_no_room_is_not_taken_for_another(engine: Script
     """Of two equal calls at once one is refused; its retry is a call of its own, not the other one's reply."""
     with House(calls_max=1) as house:
         house.worker(engine.url)
-        engine.then(Reply(completion(ASK).body, delay_s=0.5))
+        may_end = threading.Event()
+        engine.then(Reply(completion(ASK).body, moment=may_end))
         first = asyncio.ensure_future(ask(house, retry_count="0"))
         await asyncio.to_thread(until, lambda: engine.requests)
         assert (await ask(house, retry_count="0")).status == 503
+        may_end.set()
         kept = await first
         again = await ask(house, retry_count="1")
         assert (kept.status, again.status) == (200, 200)
@@ -514,14 +522,19 @@ async def test_a_call_that_found_no_room_is_not_taken_for_another(engine: Script
 async def test_a_failure_names_its_call(engine: ScriptedEngine, reply: Reply, status: int, streamed: bool) -> None:
     """502, 503 and 504 of our own carry the id under which the log has the failure."""
     engine.default = lambda _: reply
-    with House(upstream_timeout_s=0.2, worker_wait_s=0.2) as house:
+    deadline = {"upstream_timeout_s": 0.2} if reply.hang else {}
+    with House(worker_wait_s=0.2, **deadline) as house:
         house.worker(engine.url)
         got = await ask(house, {**ASK, "stream": streamed})
         assert (got.status, got.headers["x-claw-call-id"]) == (status, house.failed[-1].call_id)
-        house.log.refusing, engine.default = True, answer
-        refused = await ask(house, {**ASK, "n": 2})
-        assert refused.status == 503
-        assert refused.headers["x-claw-call-id"]
+
+
+async def test_a_call_that_no_log_took_is_named(house: House) -> None:
+    """The 503 of a call that was answered, and not captured, carries its id, too."""
+    house.log.refusing = True
+    refused = await ask(house, {**ASK, "n": 2})
+    assert refused.status == 503
+    assert refused.headers["x-claw-call-id"]
 
 
 async def test_without_an_engine_the_503_names_its_call() -> None:

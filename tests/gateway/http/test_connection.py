@@ -6,6 +6,7 @@ import gc
 import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,7 +21,7 @@ from claw_r1.schemas.topics import REWARDS
 from tests.gateway.engine import Reply, ScriptedEngine, completion
 from tests.gateway.house import House
 from tests.gateway.raw import CHAT, GOOD, say, send
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 POST = b"POST /t/g/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 LENGTH = b"content-length: %d\r\n" % len(GOOD)
@@ -436,12 +437,14 @@ async def test_calls_in_flight_have_a_limit(engine: ScriptedEngine) -> None:
     with House(calls_max=2) as house:
         house.worker(engine.url)
         engine.default = lambda received: completion(received.json)
-        slow = [lambda received: _late(completion(received.json))] * 2
-        engine.script.extend(slow)
+        may_end = threading.Event()
+        held = [lambda received: replace(completion(received.json), moment=may_end)] * 2
+        engine.script.extend(held)
         running = [asyncio.ensure_future(send(house, "POST", CHAT, GOOD)) for _ in range(2)]
         await asyncio.to_thread(until, lambda: len(engine.requests) == 2)
         status, body = await send(house, "POST", CHAT, GOOD)
         assert (status, json.loads(body)["error"]["code"]) == (503, "overloaded")
+        may_end.set()
         assert [status for status, _ in await asyncio.gather(*running)] == [200, 200]
         assert (await send(house, "POST", CHAT, GOOD))[0] == 200
 
@@ -464,8 +467,9 @@ async def test_the_bytes_of_all_calls_have_a_limit(engine: ScriptedEngine) -> No
     """A request that finds no room is a 503 with Retry-After, as soon as that is known; a small one, or a later one, is served."""
     with House(**ROOM) as house:
         house.worker(engine.url)
-        engine.then(*[_late(completion({}))] * 2)
-        running = [asyncio.ensure_future(say(house.url, asking(LARGE))) for _ in range(2)]
+        may_end = threading.Event()
+        engine.then(*[replace(completion({}), moment=may_end)] * 2)
+        running = [asyncio.ensure_future(say(house.url, asking(LARGE), timeout_s=PATIENCE_S)) for _ in range(2)]
         await asyncio.to_thread(until, lambda: len(engine.requests) == 2)
         assert held(house) == 2 * len(LARGE)
         for asks in (asking(LARGE).partition(b"{")[0], chunks(LARGE)):
@@ -475,6 +479,7 @@ async def test_the_bytes_of_all_calls_have_a_limit(engine: ScriptedEngine) -> No
             assert b"\r\nx-claw-overhead-ms: " in heard
             assert json.loads(heard.partition(b"\r\n\r\n")[2])["error"]["code"] == "overloaded"
         assert statuses(await say(house.url, asking(GOOD))) == [200]
+        may_end.set()
         assert [statuses(heard) for heard in await asyncio.gather(*running)] == [[200], [200]]
         assert held(house) == 0
         assert statuses(await say(house.url, chunks(LARGE))) == [200]
@@ -563,7 +568,3 @@ async def test_a_refusal_before_the_body_tells_its_overhead(asks: bytes) -> None
         heard = await say(house.url, asks.replace(b"host:", b"connection: close\r\nhost:"))
     assert statuses(heard) == [413]
     assert b"\r\nx-claw-overhead-ms: " in heard
-
-
-def _late(reply: Reply) -> Reply:
-    return replace(reply, delay_s=0.5)

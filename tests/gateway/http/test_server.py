@@ -46,7 +46,8 @@ async def test_a_stop_answers_what_is_under_way_and_what_is_on_its_way(engine: S
     house = House()
     house.worker(engine.url)
     with serving(house, linger_s=1.0, grace_s=10.0) as server:
-        engine.then(Reply(completion({}).body, delay_s=0.5))
+        may_end = threading.Event()
+        engine.then(Reply(completion({}).body, moment=may_end))
         (calling, call), (idle, writer) = await connect(house), await connect(house)
         writer.write(LIVEZ)
         assert CLOSE not in await idle.readuntil(b"}")
@@ -56,6 +57,7 @@ async def test_a_stop_answers_what_is_under_way_and_what_is_on_its_way(engine: S
         await poll(lambda: (b"connection", b"close") in server.server_state.default_headers)
         writer.write(LIVEZ)
         assert CLOSE in await idle.read(-1)
+        may_end.set()
         reply = await calling.read(-1)
         assert reply.startswith(b"HTTP/1.1 200")
         assert CLOSE in reply

@@ -23,12 +23,14 @@ from claw_r1.schemas.envelopes import decision_id
 from claw_r1.schemas.events import CallCaptured, FactPosition, StepRecord, TrajectoryRecord
 from tests.gateway.engine import Action, Json, Received, Reply, ScriptedEngine, completion, stream
 from tests.gateway.processes import Found, GatewayProcess, poll
+from tests.patience import PATIENCE_S
 from tests.soak import SOAK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 ASK: Json = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
 CALLS_PER_TRAJECTORY = 4
-TRIES_MAX = 200
+TRIES_MAX = int(PATIENCE_S / 0.05)
+"""Agents begin before their gateway does: what they wait for is its start."""
 KILLS = SOAK or 1
 
 

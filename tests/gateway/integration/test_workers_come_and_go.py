@@ -16,13 +16,15 @@ async def test_a_draining_worker_finishes_and_gets_nothing_new(engine: ScriptedE
     """The call that a worker has when it begins to drain is answered by it; all later ones go elsewhere, unrefused."""
     with ScriptedEngine() as other, House() as house:
         house.worker(engine.url, "a")
-        engine.then(Reply(completion(ASK).body, delay_s=0.5))
+        may_end = threading.Event()
+        engine.then(Reply(completion(ASK).body, moment=may_end))
         last = asyncio.ensure_future(ask(house))
         await poll(lambda: len(engine.requests) == 1)
         house.worker(other.url, "b")
         house.worker(engine.url, "a", "draining")
         replies = [await ask(house, path=path) for path in TRAJECTORIES]
         assert not last.done()
+        may_end.set()
         assert {reply.status for reply in replies} == {(await last).status} == {200}
         assert (len(engine.requests), len(other.requests)) == (1, len(TRAJECTORIES))
         workers = [event.worker_id for event in house.captured]

@@ -9,6 +9,7 @@ import pytest
 from claw_r1.gateway.errors import GatewayError, InvalidRequest, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 from claw_r1.gateway.upstream.http_upstream import HttpUpstream, UpstreamReply, whole
 from tests.gateway.raw import RawServer, request
+from tests.patience import PATIENCE_S, until_async
 
 OK = b"HTTP/1.1 200 OK\r\n"
 GOOD = OK + b"content-length: 5\r\nx-claw-tokens: 3\r\nretry-after: 3\r\n\r\nhello"
@@ -142,10 +143,22 @@ async def test_a_connection_closed_between_calls_costs_nothing(upstream: HttpUps
 
 async def test_garbage_between_calls_spoils_only_its_connection(upstream: HttpUpstream) -> None:
     """Bytes that nobody asked for are no reply to the next call."""
-    with says(GOOD, b"", OK + b"content-length: 4\r\n\r\nevil", pause_s=0.02, then_close=False) as server:
+    sent, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await request(reader)
+            for piece in (GOOD, OK + b"content-length: 4\r\n\r\nevil"):
+                writer.write(piece)
+                await asyncio.sleep(0.02)
+            loop.call_soon_threadsafe(sent.set)
+
+    with RawServer(handler) as server:
         for _ in range(3):
             assert (await post(upstream, server.url, b"{}", {})).body == b"hello"
-            await asyncio.sleep(0.1)
+            await sent.wait()
+            sent.clear()
+            await asyncio.sleep(0.1)  # and read, where somebody reads it
 
 
 @pytest.mark.parametrize("pieces", [(), (OK,), (OK + b"content-length: 5\r\n\r\nhel",)])
@@ -174,20 +187,26 @@ async def test_unreachable(upstream: HttpUpstream, url: str) -> None:
 @pytest.mark.parametrize("at", ["headers", "body"])
 async def test_cancelling_closes_the_connection(upstream: HttpUpstream, at: str) -> None:
     """The engine learns at once that nobody waits any more, and no later call meets the late reply."""
-    left = asyncio.Event()
+    begun, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         if at == "body":
             writer.write(OK + b"content-length: 5\r\n\r\nhel")
+        loop.call_soon_threadsafe(begun.set)
         assert await reader.read() == b""
         loop.call_soon_threadsafe(left.set)
 
     with RawServer(handler) as server:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(post(upstream, server.url, b"{}", {}), 0.2)
-        await asyncio.wait_for(left.wait(), 5)
+        call = asyncio.ensure_future(post(upstream, server.url, b"{}", {}))
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        if at == "body":
+            await asyncio.sleep(0.1)  # for what came of it to be read
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.wait_for(left.wait(), PATIENCE_S)
 
 
 async def test_a_stream_arrives_as_it_is_sent(upstream: HttpUpstream) -> None:
@@ -233,6 +252,7 @@ async def test_a_slow_reader_slows_the_engine(upstream: HttpUpstream) -> None:
                 got[0] = len(await reply.first())
                 await asyncio.sleep(0.3)
                 reading = asyncio.ensure_future(reply.relay(sink))
+                await until_async(lambda: len(got) >= 3)
                 await asyncio.sleep(0.3)
                 assert len(got) == 3, "the pause"
                 assert sum(got) < 2_000_000

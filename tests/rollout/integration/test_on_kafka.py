@@ -20,7 +20,7 @@ from claw_r1.schemas.topics import WEIGHTS, WORKERS
 from tests.rollout.scripted import Trainer, scripted_worker
 from tests.rollout.scripted_vllm import ScriptedVllm
 from tests.rollout.test_topics import published
-from tests.rollout.test_worker_name import REPORT
+from tests.rollout.test_worker_name import LASTING, REPORT
 from tests.soak import SOAK
 
 pytestmark = pytest.mark.kafka
@@ -61,10 +61,10 @@ def test_a_name_is_refused_while_its_reports_go_on(log_settings: LogSettings, tm
 
     def report() -> None:
         while not stop.wait(0.05):
-            producer.publish_now(WORKERS, b"w", REPORT)
+            producer.publish_now(WORKERS, b"w", LASTING)
 
     reporting = threading.Thread(target=report)
-    producer.publish_now(WORKERS, b"w", REPORT)
+    producer.publish_now(WORKERS, b"w", LASTING)
     reporting.start()
     try:
         with pytest.raises(CannotStart, match="--worker-id w is held by the worker at http://elsewhere:1"):
@@ -72,6 +72,7 @@ def test_a_name_is_refused_while_its_reports_go_on(log_settings: LogSettings, tm
     finally:
         stop.set()
         reporting.join()
+    producer.publish_now(WORKERS, b"w", REPORT)  # the last one says how long its silence must be
     assert claim("w", log, "log", tmp_path).worker_id == "w"
     producer.close()
 

@@ -1,6 +1,7 @@
 """The end of a child, waited for without looking again and again."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ async def test_the_end_of_a_child_is_noticed_and_it_is_not_reaped(
     if older_kernel:
         monkeypatch.setattr(os, "pidfd_open", without_pidfd)
     process = children.start(SLEEPING)
+    gc.collect()  # what earlier tests left may be closed at any moment
     before = descriptors()
     waiting = asyncio.create_task(child.ended(process))
     await asyncio.sleep(0)
@@ -40,16 +42,17 @@ async def test_the_end_of_a_child_is_noticed_and_it_is_not_reaped(
     await child.ended(process)
     assert child.reap(process) == -signal.SIGKILL
     await child.ended(process)
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 async def test_who_no_longer_waits_leaves_nothing() -> None:
     """A wait that is cancelled gives its descriptor back."""
     process = children.start(SLEEPING)
+    gc.collect()  # what earlier tests left may be closed at any moment
     before = descriptors()
     waiting = asyncio.create_task(child.ended(process))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert descriptors() == before
+    assert descriptors() <= before
     children.end(process, 0)

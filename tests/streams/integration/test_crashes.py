@@ -5,14 +5,17 @@ Each trouble comes once in `make test`, and N times in `make soak N=100`.
 """
 
 import random
+import re
 import signal
 import time
+import urllib.request
 from collections import Counter
 from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from claw_r1.claw.local.ports import free_ports
 from claw_r1.eventlog.kafka.admin import end_offsets
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.keys import group_key
@@ -20,6 +23,7 @@ from claw_r1.schemas.topics import CALLS, REWARDS
 from claw_r1.streams.errors import ExitCode
 from claw_r1.streams.ownership import group_name
 from tests import facts, oracle
+from tests.patience import PATIENCE_S
 from tests.soak import in_soak
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole
@@ -153,19 +157,45 @@ def flushed(settings, name):
 @pytest.mark.timeout(120 + 60 * ROUNDS)
 def test_a_stopped_owner_that_wakes_up_cannot_overwrite_its_successor(log_settings, start):
     """SIGSTOP past the session with facts in hand, SIGCONT after another wrote: the old owner is fenced and leaves."""
-    rarely = {"CLAW_STREAMS_FLUSH_INTERVAL_S": "5", "CLAW_STREAMS_FLUSH_EVENTS_MAX": "100000"}
-    owner = start(**rarely)
+    ports = free_ports(2)
+    patient = {"CLAW_STREAMS_FLUSH_WAITING_S": "5"}
+    owner = start(**patient, CLAW_STREAMS_METRICS_PORT=str(ports[-1]))
     for number in range(ROUNDS):
         flushed(log_settings, f"before{number}-")
-        pool.publish(log_settings, map(pool.outgoing, pool.load(groups=5, prefix=f"in-hand{number}-")))
-        time.sleep(1.5)  # folded, and the next flush is seconds away
-        owner.signal(signal.SIGSTOP)
-        successor = taken_over(log_settings, start, f"after{number}-", **rarely)
+        stopped_with_facts_in_hand(log_settings, owner, ports[number % 2 - 1], f"in-hand{number}-")
+        port = str(ports[number % 2])
+        successor = taken_over(log_settings, start, f"after{number}-", **patient, CLAW_STREAMS_METRICS_PORT=port)
         owner.signal(signal.SIGCONT)
-        assert owner.wait(30) == ExitCode.FENCED, owner.log()
+        assert owner.wait(PATIENCE_S) == ExitCode.FENCED, owner.log()
         owner = successor
     whole(log_settings)
     assert owner.running
+
+
+def stopped_with_facts_in_hand(settings, owner, port, name):
+    """SIGSTOP once it has folded facts of groups that wait for members, which it flushes seconds later."""
+    for again in range(20):
+        flushed(settings, f"{name}{again}-flushed-")  # the seconds begin
+        before = facts_folded(port)
+        groups = [f"{name}{again}-{number}" for number in range(4)]
+        events = [one for group in groups for one in (facts.opened(group, expected_size=2), *pool.episode(group, "t"))]
+        pool.publish(settings, map(pool.outgoing, events))
+        pool.wait_for("facts in hand", partial(folded_more, port, before, len(events)))
+        owner.signal(signal.SIGSTOP)
+        if not pool.folded_up_to(settings, end_offsets(settings, [CALLS, REWARDS])):
+            return
+        owner.signal(signal.SIGCONT)
+    raise AssertionError("each time it had flushed before it was stopped")
+
+
+def folded_more(port, before, number):
+    return facts_folded(port) >= before + number
+
+
+def facts_folded(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as reply:
+        exposed = reply.read().decode()
+    return float(re.search(r'^claw_streams_facts_total\{outcome="folded"\} (\S+)$', exposed, re.MULTILINE)[1])
 
 
 def ended_or_assigned(worker, before):

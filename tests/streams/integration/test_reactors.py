@@ -23,6 +23,7 @@ from claw_r1.schemas.topics import CALLS, DEAD_LETTERS, REWARDS
 from claw_r1.streams.reactors import PRODUCER
 from claw_r1.streams.rebuild import rebuild
 from tests import facts
+from tests.patience import FACTOR
 from tests.streams import pool
 from tests.streams.pool import ROUNDS, whole
 
@@ -74,8 +75,9 @@ def test_at_a_deadline_that_its_owner_does_not_see_the_other_worker_acts_alone(l
     pool.wait_for("a share for each", lambda: sorted(map(partitions, workers)) == [[0], [1]])
     mine = partition_of(group_key("g"), log_settings.partitions)
     owner, other = sorted(workers, key=lambda worker: mine not in partitions(worker))
-    publish(log_settings, due_at(now_us() + 6 * SECOND_US, "g"))
-    pool.wait_for_oracle(log_settings)
+    publish(log_settings, due_at(now_us() + round(6 * FACTOR * SECOND_US), "g"))
+    ends = end_offsets(log_settings, [CALLS, REWARDS])
+    pool.wait_for("all of it folded", lambda: pool.folded_up_to(log_settings, ends))
     owner.signal(signal.SIGSTOP)
     assert pool.decisions(log_settings) == []
     pool.wait_for("the closing", lambda: closed(log_settings, "g"))

@@ -1,5 +1,6 @@
 """Versions that are carried to several hosts at once, over gloo; hosts are folders of copies that know nothing of each other."""
 
+import gc
 import json
 import random
 import socketserver
@@ -105,6 +106,7 @@ def carried_to(hosts: list[Host], version: int, expected: Tensors, threads: Thre
 
 def test_a_carrier_that_ended_leaves_no_pipe_to_whoever_still_holds_it() -> None:
     """Two descriptors of each that was killed stayed until garbage was looked for. Who waits for its word hears of the end."""
+    gc.collect()  # what earlier tests left may be closed at any moment
     before = pipes()
     carrier = Carrier(lambda _: subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE), "gloo")
     carrier.order("loaded", 1)
@@ -114,7 +116,7 @@ def test_a_carrier_that_ended_leaves_no_pipe_to_whoever_still_holds_it() -> None
         carrier.end()
         with pytest.raises(TransferFailed, match="ended"):
             word.result()
-    until(lambda: pipes() == before, "no pipe")
+    until(lambda: pipes() <= before, "no pipe")
     for use in (lambda: carrier.order("carry"), lambda: carrier.hear(Deadline(PATIENCE_S))):
         with pytest.raises(TransferFailed):
             use()
@@ -141,6 +143,7 @@ def test_hosts_that_ask_together_are_one_group_from_version_to_version(
         seen.add(tuple((host.carriage.group, host.carriage.carrier and host.carriage.carrier.pid) for host in hosts))
     ((a, b),) = seen
     assert a[0] == b[0] != ""
+    until(lambda: len(carried) == 3, "what was carried is told once its workers have it")
     assert [(sorted(one.workers), one.error) for one in carried] == [(["a", "b"], None)] * 3
 
 
