@@ -3,8 +3,9 @@
 Invariant: `post_json` ends by its deadline, with the server's JSON or with `GaveUp`; nothing that a server answers raises
 anything else. One event loop in a thread of its own serves all requests of a slot, so its caller may be plain threads.
 
-Reasons: `unavailable` (refused connection, 429, 5xx but 501, until the deadline), `deadline` (no answer by then), `refused` (another status:
-`Refused` with status and body), `not_json`, `too_large`, `unreadable` (what we would have to send is no Unicode).
+Reasons: `unavailable` (refused connection, 429, 5xx but 501, until the deadline; a last try that is cut by it does not hide what was heard
+before), `deadline` (nothing was heard by then), `refused` (another status: `Refused` with status and body), `not_json`, `too_large`,
+`unreadable` (what we would have to send is no Unicode).
 """
 
 import asyncio
@@ -58,11 +59,16 @@ class HttpClient:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def post_json(
-        self, url: str, body: Mapping[str, Any], headers: Mapping[str, str], deadline_s: float
+        self,
+        url: str,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],
+        deadline_s: float,
+        trouble: GaveUp | None = None,
     ) -> tuple[Any, Mapping[str, str]]:
         """The answer's JSON (NaN and Infinity are let through) and its headers; on the loop only.
 
-        deadline_s: by `time.monotonic()`. Raises GaveUp.
+        deadline_s: by `time.monotonic()`. trouble: what was heard before, raised where nothing more is. Raises GaveUp.
         """
         try:
             content = orjson.dumps(body)
@@ -83,7 +89,7 @@ class HttpClient:
                     trouble = GaveUp("unavailable", f"{url}: HTTP {reply.status}: {detail:.300}")
                     least_s = _retry_after_s(reply.headers)
             except TimeoutError as error:
-                raise GaveUp("deadline", f"{url} did not answer in time") from error
+                raise trouble or GaveUp("deadline", f"{url} did not answer in time") from error
             except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a URL or header that is none
                 trouble = GaveUp("unavailable", f"{url}: {str(error) or type(error).__name__:.300}")
                 least_s = 0.0

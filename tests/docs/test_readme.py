@@ -1,5 +1,6 @@
 """A stranger who types what README says under *Try it* sees what it says."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def test_a_call_is_captured_in_a_minute(tmp_path: Path) -> None:
     same stack docs/http.md, until a group of two is ready."""
     gateway, engine = free_ports(2)
     script = TRY.replace("claw down\n", f"claw inspect my-first-episode --json\n{GROUP}claw down\n")
-    script = script.replace("8000", str(gateway)).replace("9000", str(engine))
+    ports = {"8000": str(gateway), "9000": str(engine)}
+    script = re.sub("|".join(ports), lambda port: ports[port[0]], script)  # at once: a port may hold the other's digits
     script = script.replace("claw up\n", f"claw up --port {gateway}\n")
     said = follow(script, ROOT, tmp_path, 240)
     assert "Hello" in said.splitlines()

@@ -90,8 +90,9 @@ def episode(group: str, trajectory: str, calls: int = 3) -> list[Event]:
 
 
 def records(settings: LogSettings, *topics: Topic) -> list[Record]:
+    """Everything on these topics, what a commit has just been answered of among it: Kafka writes its markers after that."""
     with LogReader(settings, topics) as reader:
-        return list(reader.read_to_end())
+        return list(reader.read_written())
 
 
 def pool(settings: LogSettings) -> oracle.PoolBytes:

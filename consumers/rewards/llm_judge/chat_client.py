@@ -77,17 +77,19 @@ class ChatClient:
 
     async def _ask(self, trail: JudgeTrail, key: str, body: JsonDict) -> JudgeReply:
         place = {TRAJECTORY_HEADER: quote(trail.trajectory_id, safe=""), IDEMPOTENCY_KEY_HEADER: key}
+        trouble: GaveUp | None = None
         while True:
             try:
                 fields, headers = await self._http.post_json(
-                    self._url, body, {**self._headers, **place}, trail.deadline_s
+                    self._url, body, {**self._headers, **place}, trail.deadline_s, trouble
                 )
                 break
             except Refused as refusal:
                 if ABSENT not in refusal.body:
                     raise
+                trouble = GaveUp("unavailable", refusal.detail)
                 if time.monotonic() + ABSENT_PAUSE_S > trail.deadline_s:
-                    raise GaveUp("unavailable", refusal.detail) from refusal
+                    raise trouble from refusal
                 await asyncio.sleep(ABSENT_PAUSE_S)
         try:
             if call_id := headers.get(CALL_ID_HEADER):

@@ -43,7 +43,7 @@ def worker(
         state=state,
         run_id=run_id,
         version=version,
-        report_interval_s=1,
+        report_interval_s=60,
     )
 
 
@@ -97,7 +97,7 @@ def test_the_end_waits_for_every_worker_that_takes_calls() -> None:
     published = WeightsPublished(
         envelope=ENVELOPE, model_id="m", run_id="r", version=9, digest="d", bytes_total=1, manifest=()
     )
-    gone = [worker(4, worker_id="a", state="dead"), worker(4, worker_id="b", age_s=60)]
+    gone = [worker(4, worker_id="a", state="dead"), worker(4, worker_id="b", age_s=600)]
     present = [worker(9, worker_id="c"), worker(0, worker_id="d", state="starting")]
 
     def settled(*workers: WorkerReported) -> bool:

@@ -1,7 +1,6 @@
 """`claw label` against a real broker: what a person types, what is published, and what stands afterwards."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,12 @@ from claw_r1.claw.rewards.trial import as_line as trial_line
 from claw_r1.consumers.rewards.trial import Trial
 from claw_r1.datapool.feedback import FeedbackSubject, Remark, Signature, feedback_events
 from claw_r1.datapool.personal_words import Feedback
-from claw_r1.eventlog.kafka.admin import create_topics
 from claw_r1.eventlog.kafka.reader import read_topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.envelopes import now_us
 from claw_r1.schemas.events import TrajectoryRecord
 from claw_r1.schemas.topics import REWARDS
+from tests.broker import new_log
 from tests.claw import pooled
 from tests.facts import reward
 from tests.trainer.pooled import group
@@ -78,13 +77,22 @@ def test_what_is_wrong_with_the_words_is_said_before_who_says_them(options: list
     assert word in str(refused.exception)
 
 
-@pytest.fixture(scope="module")
-def labelled(broker: str) -> LogSettings:
+def filled(settings: LogSettings) -> LogSettings:
     """A pool of one group with two trajectories of two calls."""
-    settings = LogSettings(bootstrap_servers=broker, prefix=f"label{os.getpid()}", partitions=2)
-    create_topics(settings)
     pooled.write(settings, group("g", [0.0, 1.0]))
     return settings
+
+
+@pytest.fixture
+def labelled(log_settings: LogSettings) -> LogSettings:
+    """A pool of the test's own, in which it may speak."""
+    return filled(log_settings)
+
+
+@pytest.fixture(scope="module")
+def shared(broker: str) -> LogSettings:
+    """A pool for tests that change nothing in it."""
+    return filled(new_log(broker))
 
 
 def label(settings: LogSettings, *arguments: str, code: int = 0, stdin: str | None = None) -> list[Said]:
@@ -181,13 +189,11 @@ def test_a_message_is_read_from_json_and_a_text_from_stdin(labelled: LogSettings
         ["c0", "--thumb", "up"],
     ],
 )
-def test_what_cannot_be_said_is_refused_before_anything_is_published(
-    labelled: LogSettings, arguments: list[str]
-) -> None:
+def test_what_cannot_be_said_is_refused_before_anything_is_published(shared: LogSettings, arguments: list[str]) -> None:
     """In one line, exit code 2."""
-    before = len(list(read_topics(labelled, [REWARDS])))
-    label(labelled, *arguments, code=2)
-    assert len(list(read_topics(labelled, [REWARDS]))) == before
+    before = len(list(read_topics(shared, [REWARDS])))
+    label(shared, *arguments, code=2)
+    assert len(list(read_topics(shared, [REWARDS]))) == before
 
 
 def test_a_line_is_one_row_whatever_somebody_wrote() -> None:

@@ -22,6 +22,7 @@ from claw_r1.claw.local.ports import BROKER_NAMES, TRY_S, any_answers, is_free, 
 from claw_r1.claw.local.stack import Stack
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.runtime.processes.process_identity import ProcessId
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_the_node_of_a_data_directory_is_found_again_killed_and_restarted(tmp_pa
 
         assert not first.revive(), "it lives"
         process.signal(signal.SIGKILL)
-        assert process.wait(5)
+        assert process.wait(PATIENCE_S)
         assert first.revive()
         assert first.bootstrap == bootstrap
         listed = subprocess.run(
@@ -179,7 +180,7 @@ def test_a_node_that_was_found_is_started_when_it_has_ended(tmp_path: Path) -> N
         assert first.process == process
         first.stop()
         found.look_after()
-        assert kafka_answers(*split_servers(found.bootstrap)[0])
+        assert until(lambda: kafka_answers(*split_servers(found.bootstrap)[0]))
         assert first.process is not None
     assert first.process is None
 
@@ -195,7 +196,7 @@ def test_kept_ports_that_another_program_took_are_given_up(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", old)), broker.start():
         new = int(broker.bootstrap.rpartition(":")[2])
         assert new != old
-        assert kafka_answers("127.0.0.1", new)
+        assert until(lambda: kafka_answers("127.0.0.1", new))
 
 
 STARTER = """
@@ -218,14 +219,14 @@ def test_a_node_dies_with_its_starter(tmp_path: Path) -> None:
         pid = next(int(line) for line in starter.stdout if line.strip().isdigit())
         starter.send_signal(signal.SIGKILL)
     node = ProcessId.of(pid)
-    assert node is None or node.wait(15)
+    assert node is None or node.wait(PATIENCE_S)
 
 
 @pytest.mark.kafka
 def test_the_shared_broker_answers(broker: str) -> None:
     """The session's broker is a Kafka broker, whichever way it was found."""
     host, port = split_servers(broker)[0]
-    assert kafka_answers(host, port)
+    assert until(lambda: kafka_answers(host, port))
     assert os.environ.get("KAFKA_BOOTSTRAP_SERVERS", broker) == broker
 
 

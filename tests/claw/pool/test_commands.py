@@ -23,7 +23,7 @@ from claw_r1.datapool.fold.fold import fold
 from claw_r1.datapool.fold.project import project
 from claw_r1.datapool.fold.state import StepState
 from claw_r1.datapool.view.rows import PoolRows
-from claw_r1.eventlog.kafka.admin import create_topics, delete_records, end_offsets
+from claw_r1.eventlog.kafka.admin import delete_records, end_offsets
 from claw_r1.eventlog.kafka.producer import EventProducer
 from claw_r1.eventlog.kafka.reader import LogReader
 from claw_r1.eventlog.records import Outgoing
@@ -41,6 +41,7 @@ from claw_r1.schemas.events import (
 from claw_r1.schemas.keys import step_key
 from claw_r1.schemas.topics import BATCHES, CALLS, REWARDS, STEPS
 from tests import facts
+from tests.broker import new_log
 from tests.claw import pooled
 from tests.trainer.pooled import RUN, group
 
@@ -49,11 +50,8 @@ pytestmark = pytest.mark.kafka
 SPEC = BatchSpec(groups_per_batch=1, group_size=2)
 
 
-@pytest.fixture(scope="module")
-def pool_settings(broker: str) -> LogSettings:
+def filled(settings: LogSettings) -> LogSettings:
     """A pool on a broker: one group trained, one skipped, one to come, one not ready."""
-    settings = LogSettings(bootstrap_servers=broker, prefix=f"pool{os.getpid()}", partitions=2)
-    create_topics(settings)
     history = [
         *group("done", [0.0, 1.0], at_us=1),
         *group("turn", [0.0, 1.0], at_us=2),
@@ -80,6 +78,18 @@ def pool_settings(broker: str) -> LogSettings:
         for event in (plan, trained, skipped):
             producer.publish_now(BATCHES, RUN.encode(), event)
     return settings
+
+
+@pytest.fixture(scope="module")
+def pool_settings(broker: str) -> LogSettings:
+    """The pool of all tests that leave its rows, its facts and its evictions as they are."""
+    return filled(new_log(broker))
+
+
+@pytest.fixture
+def own_pool(log_settings: LogSettings) -> LogSettings:
+    """A pool for a test that leaves it changed."""
+    return filled(log_settings)
 
 
 def claw(settings: LogSettings, *arguments: str, code: int = 0) -> list[dict]:  # type: ignore[type-arg]  # JSON
@@ -118,18 +128,16 @@ def test_a_page_without_rows_says_why_and_what_to_do(pool_settings: LogSettings)
         assert reason in done.stderr
 
 
-def test_a_question_reads_only_what_it_shows(broker: str) -> None:
+def test_a_question_reads_only_what_it_shows(log_settings: LogSettings) -> None:
     """Rows that nobody could decode show who reads them: steps no list of groups, a group no other's."""
-    settings = LogSettings(bootstrap_servers=broker, prefix=f"broken{os.getpid()}", partitions=2)
-    create_topics(settings)
     broken = Outgoing(topic=STEPS, key=step_key("broken", "t", "c"), value=b"no event")
-    with closing(EventProducer(settings)) as producer:
+    with closing(EventProducer(log_settings)) as producer:
         producer.publish_now(STEPS, step_key("g", "t", "c"), StepRecord(group_id="g", trajectory_id="t", call_id="c"))
         producer.produce(broken).result()
-    assert [row["call_id"] for row in claw(settings, "steps", "--group", "g")] == ["c"]
-    assert claw(settings, "stats", "--group", "g")[0]["steps"]["total"] == 1
-    assert claw(settings, "groups") == claw(settings, "trajectories", "--not-ready") == []
-    claw(settings, "evict", "g", "--why", "old", "--who", "ann", "--dry-run", code=1)
+    assert [row["call_id"] for row in claw(log_settings, "steps", "--group", "g")] == ["c"]
+    assert claw(log_settings, "stats", "--group", "g")[0]["steps"]["total"] == 1
+    assert claw(log_settings, "groups") == claw(log_settings, "trajectories", "--not-ready") == []
+    claw(log_settings, "evict", "g", "--why", "old", "--who", "ann", "--dry-run", code=1)
 
 
 ALL_FILTERS = (
@@ -201,16 +209,16 @@ def test_a_curation_is_audited_and_can_be_taken_back(pool_settings: LogSettings)
     claw(pool_settings, "curate", "done", "--train", "--group", "turn", "--who", "ann", code=1)
 
 
-def test_an_eviction_names_what_it_erases_and_is_audited(pool_settings: LogSettings) -> None:
+def test_an_eviction_names_what_it_erases_and_is_audited(own_pool: LogSettings) -> None:
     """A group goes as a whole; --dry-run writes nothing; who, why and when stand in the facts, which erase it."""
     who = ("--why", "asked to", "--who", "ann")
     one, whole = ("evict", "t1", "--group", "old", *who), ("evict", "old", "t1", "--group", "old", *who)
-    (tried,) = claw(pool_settings, *whole, "--dry-run")
-    assert (tried["trajectories"], written_evictions(pool_settings)) == (2, [])
-    (single,) = claw(pool_settings, *one)
-    (done,) = claw(pool_settings, *whole)
+    (tried,) = claw(own_pool, *whole, "--dry-run")
+    assert (tried["trajectories"], written_evictions(own_pool)) == (2, [])
+    (single,) = claw(own_pool, *one)
+    (done,) = claw(own_pool, *whole)
     assert (single["trajectories"], done["trajectories"]) == (1, 2), "as far as the pool had folded it"
-    found = written_evictions(pool_settings)
+    found = written_evictions(own_pool)
     assert [(event.group_id, getattr(event, "trajectory_id", None)) for event in found] == [
         ("old", "t1"),
         ("old", None),
@@ -275,9 +283,9 @@ def curations(settings: LogSettings, before: Sequence[StepCurated] = ()) -> list
     return [event for event in events if isinstance(event, StepCurated) and event not in before]
 
 
-def test_a_log_that_is_not_whole_any_more_is_one_line(pool_settings: LogSettings) -> None:
+def test_a_log_that_is_not_whole_any_more_is_one_line(own_pool: LogSettings) -> None:
     """Facts that retention took, and a row of another version, are said by the command itself, with exit code 2."""
-    settings = pool_settings
+    settings = own_pool
     delete_records(settings, end_offsets(settings, [CALLS]))
     assert "retention removed what was before" in refused(settings, "steps", "--text", "no such words")
     foreign = BatchAssembled(

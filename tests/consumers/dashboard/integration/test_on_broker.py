@@ -26,6 +26,7 @@ from claw_r1.schemas.topics import CALLS, REWARDS
 from tests.browser import browser
 from tests.browser_session import BrowserSession
 from tests.consumers.dashboard.stage import BrokerStage, episode
+from tests.patience import until
 
 __all__ = ["browser"]
 pytestmark = [pytest.mark.kafka, pytest.mark.process, pytest.mark.slow]
@@ -67,6 +68,10 @@ def claw(settings: LogSettings, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def acts_of(http: httpx.Client, who: str) -> list[dict[str, Any]]:
+    return [each for each in http.get("acts").json()["acts"] if each["who"] == who]
+
+
 def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, browser: Browser) -> None:
     """Curated, labelled, preferred and undone on the page: `claw pool steps` has it; judged by `claw`, the page has it."""
     one = BrowserSession(browser, url)
@@ -100,7 +105,7 @@ def test_claw_rest_and_page_say_the_same(url: str, log_settings: LogSettings, br
     with httpx.Client(base_url=f"{url}/api/v1/", timeout=20) as http:
         http.get("session")
         rest = http.get("judged", params={"g": "g", "t": "t1"}).json()["curation"]
-        (act,) = [each for each in http.get("acts").json()["acts"] if each["who"] == "bob"]
+        (act,) = until(lambda: acts_of(http, "bob"), "the page has read his act, too")
     (step,) = claw(log_settings, "steps", "--group", "g", "--trajectory", "t1")
     assert {name: step["curation"][name] for name in rest} == rest
     assert (act["act_id"], act["says"]) == (done["curation_id"], ["quality 0.75; tags odd"])

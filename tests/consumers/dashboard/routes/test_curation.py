@@ -82,6 +82,7 @@ def test_a_reward_of_the_highest_revision_locks_nobody_out(stage: DashboardStage
 def test_nobody_sees_what_others_said_before_he_has_judged(stage: DashboardStage, url: str) -> None:
     """Others' words and scorers' values come with one's own judgement, and not before."""
     stage.tell(facts.reward("a", "a0", 0.3, source="judge", name="style"))
+    stage.wait_read()
     ann, bob = Person(url), Person(url, "bob")
     ann.judge("a0", thumb=True, comment="fine")
     (side,) = bob.get("subject", group_id="a", trajectory_id="a0")["sides"]
@@ -181,6 +182,7 @@ def test_doubt_comes_first_and_a_draw_is_the_same_for_all(url: str, stage: Dashb
     """What people are divided on leads; a seed gives everybody the same order, another seed another one."""
     for n in range(12):
         stage.tell(*episode("c", f"c{n:02d}", "q", "r"))
+    stage.wait_read()
     ann, bob, cid = Person(url), Person(url, "bob"), Person(url, "cid")
     ann.waiting()
     ann.judge("a1", scores={"overall": 1.0})

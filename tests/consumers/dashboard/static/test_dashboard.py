@@ -11,7 +11,7 @@ from claw_r1.schemas.codec import encode
 from claw_r1.schemas.envelopes import envelope
 from claw_r1.schemas.events import KeyRecorded
 from claw_r1.schemas.topics import KEYS
-from tests import facts
+from tests import facts, patience
 from tests.browser import ELSEWHERE, browser
 from tests.browser_session import BrowserSession, until
 from tests.consumers.dashboard.stage import DashboardStage, episode
@@ -91,6 +91,7 @@ def test_a_home_asks_at_once_for_all_that_its_address_names(session: tuple[Dashb
     session_at = one.requests.index(f"{one.url}/api/v1/session")
     assert session_at < min(at for at, url in enumerate(one.requests) if "/parts/" in url)
     assert one.requests.count(f"{one.url}/api/v1/session") == 1
+    patience.until(lambda: held, "its numbers are asked for", step=lambda: page.wait_for_timeout(20))
     held[0].abort()
 
 

@@ -37,10 +37,14 @@ def judged(scorers: RewardsFleet, calls: set[tuple[str, str, str]]) -> None:
     until(lambda: {slot[:3] for slot in scorers.values()} >= calls, "a value for each call", patience_s=3 * PATIENCE_S)
 
 
-def at_work(scorers: RewardsFleet, most: int = 5) -> None:
-    """Waits until a few calls more than by now were asked about."""
-    enough = sum(scorers.questions().values()) + random.randint(1, most)
-    until(lambda: sum(scorers.questions().values()) >= enough, "questions")
+def question_count(scorers: RewardsFleet) -> int:
+    return sum(scorers.questions().values())
+
+
+def at_work(scorers: RewardsFleet, since: int, most: int = 5) -> None:
+    """Waits until a few calls were asked about since that many were: counted before there was something to ask."""
+    enough = since + random.randint(1, most)
+    until(lambda: question_count(scorers) >= enough, "questions")
 
 
 def kill(process: "Popen[bytes]") -> None:
@@ -80,8 +84,9 @@ def test_a_scorer_that_is_killed_judges_each_call_once(log_settings, tmp_path):
     with fleet(log_settings, tmp_path, SLOT) as scorers:
         for number in range(KILLS):
             calls |= publish(log_settings, number * TRAJECTORIES, TRAJECTORIES)
+            before = question_count(scorers)
             process = scorers.start()
-            at_work(scorers, TRAJECTORIES)
+            at_work(scorers, before, TRAJECTORIES)
             kill(process)
             in_flight += scorers.in_flight()
         scorers.start()
@@ -94,12 +99,13 @@ def test_a_fleet_grows_and_shrinks_under_load(log_settings, tmp_path):
     calls = publish(log_settings, 0, TRAJECTORIES)
     with fleet(log_settings, tmp_path, SLOT) as scorers:
         first = scorers.start()
-        at_work(scorers)
+        at_work(scorers, since=0)
         guests = [scorers.start(), scorers.start()]
         calls |= publish(log_settings, TRAJECTORIES, TRAJECTORIES)
         until(lambda: any('"partitions": 1' in scorers.log(guest) for guest in (1, 2)), "a share for a guest")
+        before = question_count(scorers)
         calls |= publish(log_settings, 2 * TRAJECTORIES, TRAJECTORIES)
-        at_work(scorers)
+        at_work(scorers, before)
         for process in (first, guests[0]):
             process.terminate()
         calls |= publish(log_settings, 3 * TRAJECTORIES, TRAJECTORIES)
@@ -114,13 +120,13 @@ def test_an_owner_that_slept_through_its_succession_writes_nothing_more(log_sett
         sleeper = scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")
         calls = publish(log_settings, 0, TRAJECTORIES)
         polled = len(calls)  # at most: once awake, it asks about the rest before it learns that it is fenced
-        at_work(scorers)
+        at_work(scorers, since=0)
         os.killpg(sleeper.pid, signal.SIGSTOP)  # with its rules' processes: nothing is asked while it sleeps
         scorers.start(CLAW_REWARDS_WORK_TIMEOUT_S="6")
         calls |= publish(log_settings, TRAJECTORIES, TRAJECTORIES)
         judged(scorers, calls)
         os.killpg(sleeper.pid, signal.SIGCONT)
-        until(lambda: scorers.log().count("log_partitions_assigned") == 2, "it joins again")
+        until(lambda: scorers.log().count("log_partitions_assigned") >= 2, "it joins again")
         calls |= publish(log_settings, 2 * TRAJECTORIES, TRAJECTORIES)
         judged(scorers, calls)
         assert sleeper.poll() is None
@@ -132,7 +138,7 @@ def test_a_broker_that_is_restarted_costs_time_and_nothing_else(local_broker, lo
     with fleet(local_log, tmp_path, SLOT) as scorers:
         process = scorers.start()
         calls = publish(local_log, 0, TRAJECTORIES)
-        at_work(scorers)
+        at_work(scorers, since=0)
         local_broker.stop()
         local_broker.start()
         calls |= publish(local_log, TRAJECTORIES, TRAJECTORIES)
@@ -146,7 +152,7 @@ def test_rows_are_judged_once_however_often_their_scorer_dies(log_settings, tmp_
     write(log_settings, [event for n in range(20) for event in episode(f"t{n}", f"t{n}", None)])
     with fleet(log_settings, tmp_path, {"rule/whole": {**SLOT["rule/moody"], "scope": "trajectory"}}) as scorers:
         process = scorers.start()
-        at_work(scorers)
+        at_work(scorers, since=0)
         kill(process)
         in_flight = scorers.in_flight()
         scorers.start()

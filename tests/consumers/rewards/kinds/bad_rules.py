@@ -46,7 +46,8 @@ def daemonise(name="claw-rule-daemon"):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(99)", name])
+            command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(99)", name]
+            os.execv(sys.executable, [*command, os.environ["RULE_MARK"]])
         os._exit(0)
     os.wait()
     return 0.5

@@ -1,6 +1,7 @@
 """A rule is a function that somebody wrote: whatever it does costs its own subject and nobody else."""
 
 import os
+import uuid
 from concurrent.futures import CancelledError
 from pathlib import Path
 
@@ -13,11 +14,10 @@ from claw_r1.consumers.rewards.kinds import kind_of
 from claw_r1.consumers.rewards.kinds.function import FunctionSettings, bytes_of
 from claw_r1.consumers.rewards.scorer import GaveUp, Opinion
 from tests.children import is_gone
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.process
 HERE = Path(__file__).parent
-DAEMON = "claw-rule-daemon"
 
 
 @pytest.fixture
@@ -38,6 +38,18 @@ def rules(monkeypatch):
         scorer.close()
         scorer.close()
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """Stands in the command line of whatever this test's rules leave behind: others run at the same time."""
+    monkeypatch.setenv("RULE_MARK", mark := uuid.uuid4().hex)
+    return mark
+
+
+def marked(mark):
+    """The processes of this machine that have it."""
+    return [one for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or ())]
 
 
 def subject(word, **fields):
@@ -102,12 +114,12 @@ def test_what_is_odd_and_right_is_taken(rules) -> None:
     assert (ended[2].detail, ended[2].spread) == ("because of this", 0.1)
 
 
-def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules) -> None:
+def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules, mark) -> None:
     """Also what left its group, its session and its parent."""
-    scorer = rules("bad_rules:of_tag")
+    scorer = rules("bad_rules:of_tag", environment=("RULE_MARK",))
     assert [outcome(end) for end in ends(scorer.judge([subject("orphan"), subject(1)]))] == ["crashed", 1.0]
-    orphans = [one for one in psutil.process_iter(["cmdline"]) if "claw-rule-orphan" in (one.info["cmdline"] or ())]
-    psutil.wait_procs(orphans, timeout=5)
+    orphans = marked(mark)
+    psutil.wait_procs(orphans, timeout=PATIENCE_S)
     alive = [one for one in orphans if not is_gone(one)]
     for one in alive:
         one.kill()
@@ -115,20 +127,16 @@ def test_what_outlives_a_process_that_ended_by_itself_is_ended(rules) -> None:
 
 
 @pytest.mark.parametrize("then", [[], ["hang"]], ids=["closed", "killed"])
-def test_what_a_rule_leaves_behind_ends_with_its_process(rules, then) -> None:
+def test_what_a_rule_leaves_behind_ends_with_its_process(rules, mark, then) -> None:
     """Also what left its group, its session and its parent."""
-    scorer = rules("bad_rules:of_tag")
+    scorer = rules("bad_rules:of_tag", environment=("RULE_MARK",))
     assert outcome(ends(scorer.judge([subject("daemon")]))[0]) == 0.5
-    daemons = until(
-        lambda: [one for one in psutil.process_iter(["cmdline"]) if DAEMON in (one.info["cmdline"] or ())],
-        "a daemon",
-        patience_s=10,
-    )
+    daemons = until(lambda: marked(mark), "a daemon")
     if then:
         ends(scorer.judge([subject(word) for word in then]))
     else:
         scorer.close()
-    psutil.wait_procs(daemons, timeout=5)
+    psutil.wait_procs(daemons, timeout=PATIENCE_S)
     assert all(map(is_gone, daemons))
 
 
@@ -153,9 +161,9 @@ def test_coroutines_lists_and_groups(rules) -> None:
 
 def test_several_processes_work_side_by_side(rules) -> None:
     """One that hangs in one process holds up nothing in the others."""
-    scorer = rules("bad_rules:of_tag", processes=3, timeout_s=20.0)
+    scorer = rules("bad_rules:of_tag", processes=3, timeout_s=2 * PATIENCE_S)
     futures = scorer.judge([subject("hang"), subject(1), subject(2)])
-    assert [future.result(10).values for future in futures[1:]] == [(1.0,), (2.0,)]
+    assert [future.result(PATIENCE_S).values for future in futures[1:]] == [(1.0,), (2.0,)]
     scorer.close()
     with pytest.raises(CancelledError):  # and not GaveUp: nobody judged it, and its deadline was not waited for
         futures[0].result(0)

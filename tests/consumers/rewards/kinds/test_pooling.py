@@ -161,7 +161,8 @@ def test_of_several_labels_one_is_named() -> None:
     ],
 )
 def test_whatever_a_server_answers_is_a_word_and_the_next_subject_is_served(answer: Any, reason: str) -> None:
-    with asking(lambda n: classified(1.0) if n else answer(), timeout_s=0.5) as (scorer, _):
+    timeout_s = 2.0 if reason == "deadline" else 20.0
+    with asking(lambda n: classified(1.0) if n else answer(), timeout_s=timeout_s) as (scorer, _):
         assert failure(scorer).reason == reason
         assert opinion(scorer, subject()).values == (1.0,)
 
@@ -214,10 +215,10 @@ def test_a_step_that_fails_fails_the_subject_and_what_the_others_cost_is_kept() 
 
 def test_time_runs_from_a_subject_s_turn_on() -> None:
     def slow(_: int) -> web.StreamResponse:
-        time.sleep(0.2)  # the server is busy with one at a time
+        time.sleep(0.5)  # the server is busy with one at a time
         return classified(1.0)
 
-    with asking(slow, concurrency=1, timeout_s=0.6) as (scorer, requests):
+    with asking(slow, concurrency=1, timeout_s=2.0) as (scorer, requests):
         futures = scorer.judge([subject()] * 5)
         assert [future.result(10).values for future in futures] == [(1.0,)] * 5
     assert len(requests) == 5

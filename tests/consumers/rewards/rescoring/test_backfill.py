@@ -163,7 +163,7 @@ def test_a_rebuilt_pool_asks_no_scorer(log_settings, tmp_path):
         process = scorers.start(CLAW_LOG_GENERATION="2")
         until(lambda: process.poll() is not None or finished(scorers))
         process.terminate()
-        assert process.wait(30) == 0, scorers.log(-1)
+        assert process.wait(30) == 0, scorers.log(1)
         assert sum(scorers.questions().values()) == questions
         assert len({event.envelope.event_id for event in scorers.rewards()}) == rewards
 
