@@ -985,7 +985,8 @@ class VersionEvaluated(Struct, frozen=True, kw_only=True):
     trajectories: Int64
     """How many were counted."""
     left_out: Int64 = 0
-    """Trajectories of the evaluation that were not counted: another version sampled a part, or they did not end."""
+    """Trajectories of the evaluation that were not counted: another version sampled a part, they did not end, or nobody
+    judged them."""
     greedy: float | None = None
     """Mean return at temperature 0; null: none was played."""
     pass_at: Mapping[str, float] = {}
