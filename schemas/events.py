@@ -992,7 +992,7 @@ class VersionEvaluated(Struct, frozen=True, kw_only=True):
     pass_at: Mapping[str, float] = {}
     """k -> share of tasks that one of k samples solves, unbiased."""
     best: bool
-    """Whether no version evaluated before was better."""
+    """Whether no version evaluated before was better; none of trained tasks once one of held-out tasks was."""
     held_out: bool | None = None
     """Whether none of its tasks is trained on by who played them; null: its trainer did not say."""
     checkpoint_uri: str | None = None

@@ -300,8 +300,7 @@ class Evaluations:
             )
         parts = list(evaluation.parts.values())
         outcome = score(parts, self._settings.run_id)
-        figure, earlier = outcome.figure, self._best.get(outcome.held_out)
-        is_best = figure is not None and (earlier is None or figure >= earlier)
+        figure, is_best = outcome.figure, self._is_best(outcome)
         export = self._keep(version) if is_best else None
         self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
         log.info(
@@ -320,6 +319,16 @@ class Evaluations:
         self._settled.add(version)
         for group_id in self._open.pop(version).progress:
             self._dependencies.pool.forget(group_id)
+
+    def _is_best(self, outcome: Score) -> bool:
+        """Returns whether no version was better.
+
+        Trained tasks outdo no held-out ones: they measure memorisation.
+        """
+        figure, held_out = outcome.figure, outcome.held_out
+        if figure is None or (True in self._best and not held_out):
+            return False
+        return figure >= self._best.get(held_out, figure)
 
     def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
         run_id = self._settings.run_id

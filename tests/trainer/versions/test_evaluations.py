@@ -334,6 +334,24 @@ def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_pa
     assert said == [(2, False, True), (4, True, True), (6, True, False)]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_best_of_held_out_tasks_is_outdone_by_none_of_trained_ones(tmp_path, resumed):
+    """A runner that was started again without `--eval-tasks`: the export of the best version stays, whoever remembers it."""
+    pool, log, history, evaluated = ReadRows(), MemoryLog(LogSettings(partitions=2)), [], []
+    evaluations, committed = watching(tmp_path, pool, 7)
+    for version, held_out, value in ((2, False, 0.5), (4, True, 0.5), (6, False, 1.0)):
+        (tmp_path / f"{version:08d}-export").mkdir()
+        task = replace(part(version, "greedy", 0, tasks=1, samples=0), held_out=held_out)
+        apply_to(pool, log, group(f"e{version}", [value], version=version, channel="val", tags=task.tags()))
+        evaluated += committed
+        if resumed:
+            evaluations, committed = watching(tmp_path, pool, 7, evaluated=evaluated)
+        evaluations.look()
+        history.append((committed[-1].best, [path.name for path in tmp_path.glob("best-*")]))
+    held_out_best = ["best-00000004-export"]
+    assert history == [(True, ["best-00000002-export"]), (True, held_out_best), (False, held_out_best)]
+
+
 def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():
     """What it would never look at would stay in memory for ever."""
     tags = part(0, "greedy", 0).tags()
