@@ -300,9 +300,13 @@ class Episode(Branch):
 
     @property
     def earned(self) -> float | None:
-        """The return: all rewards assigned so far and the outcome; None where nothing was rewarded."""
-        rewards = [values[-1] for values in self._assigned.values() if values]
-        return None if not rewards and self.outcome is None else sum(rewards) + (self.outcome or 0.0)
+        """The return: all rewards assigned so far and the outcome; None where nothing was rewarded. Added as in the pool, to the
+        bit: those of one call, those of the whole, then these sums, each without rounding in between."""
+        subjects: dict[str | None, list[float]] = {} if self.outcome is None else {None: [self.outcome]}
+        for (call_id, _), values in self._assigned.items():
+            if values:
+                subjects.setdefault(call_id, []).append(values[-1])
+        return math.fsum(map(math.fsum, subjects.values())) if subjects else None
 
     async def complete(self, status: TrajectoryOutcome) -> None:
         """End the trajectory; the runner does this. A failed episode has no outcome. Raises RewardRefused for a reward that waited

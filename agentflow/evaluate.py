@@ -36,8 +36,9 @@ class Evaluation:
     """The greedy ones in the order of the tasks, transcripts included."""
     samples: int
     """Sampled episodes per task; 0: none."""
-    pass_at: Mapping[str, float]
-    """k -> the mean over tasks of pass@k among the sampled episodes."""
+    pass_at: Mapping[str, float | None]
+    """k -> the mean over tasks of pass@k among the sampled episodes; None: none of
+    those that were completed was rewarded here."""
     sampled_mean: float | None
     """Mean reward of the sampled episodes; None as above, or where there is none."""
 
@@ -104,6 +105,8 @@ def _evaluation(
     samples = [episode for group in sampled for episode in group]
     everything = [*greedy, *samples]
     solutions = [sum(_solves(episode, plan.solved) for episode in group) for group in sampled]
+    sampled_mean = _mean(samples)
+    is_judged = sampled_mean is not None or all(episode.status == "failed" for episode in samples)
     return Evaluation(
         reward_mean=_mean(greedy),
         episodes_failed=sum(result.status == "failed" for result in everything),
@@ -113,9 +116,10 @@ def _evaluation(
         episodes=tuple(greedy),
         samples=plan.samples_each,
         pass_at={
-            str(k): fmean(pass_at_k(plan.samples_each, solved, k) for solved in solutions) for k in plan.pass_at_numbers
+            str(k): fmean(pass_at_k(plan.samples_each, solved, k) for solved in solutions) if is_judged else None
+            for k in plan.pass_at_numbers
         },
-        sampled_mean=_mean(samples),
+        sampled_mean=sampled_mean,
     )
 
 

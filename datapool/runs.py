@@ -128,9 +128,13 @@ class Run:
 
     @property
     def best(self) -> VersionEvaluated | None:
-        """The evaluation of the best version, the last one that was called so."""
-        called_best = [version for version, evaluation in self.evaluations.items() if evaluation.best]
-        return self.evaluations[max(called_best)] if called_best else None
+        """The evaluation of the best version, the last one that was called so.
+
+        One of held-out tasks, where there is any.
+        """
+        called_best = [each for each in self.evaluations.values() if each.best]
+        held_out = [each for each in called_best if each.held_out]
+        return max(held_out or called_best, key=lambda each: each.version, default=None)
 
     def series(self, metric: str) -> list[tuple[int, float]]:
         """(sequence, value) of each batch that has this metric."""

@@ -985,13 +985,14 @@ class VersionEvaluated(Struct, frozen=True, kw_only=True):
     trajectories: Int64
     """How many were counted."""
     left_out: Int64 = 0
-    """Trajectories of the evaluation that were not counted: another version sampled a part, or they did not end."""
+    """Trajectories of the evaluation that were not counted: another version sampled a part, they did not end, or nobody
+    judged them."""
     greedy: float | None = None
     """Mean return at temperature 0; null: none was played."""
     pass_at: Mapping[str, float] = {}
     """k -> share of tasks that one of k samples solves, unbiased."""
     best: bool
-    """Whether no version evaluated before was better."""
+    """Whether no version evaluated before was better; none of trained tasks once one of held-out tasks was."""
     held_out: bool | None = None
     """Whether none of its tasks is trained on by who played them; null: its trainer did not say."""
     checkpoint_uri: str | None = None

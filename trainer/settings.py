@@ -171,7 +171,8 @@ class TrainerSettings(BaseSettings):
     (`claw agents run --eval-every`): a call of one of its episodes is a sign. Keep it above the longest single call or tool. 0: never;
     episodes that two versions sampled are left out of the evaluation."""
     evaluation_quiet_s: float = Field(default=300.0, gt=0)
-    """An evaluation without a sign of life for so long is concluded early."""
+    """An evaluation without a sign of life for so long, such as a call or a reward, is concluded early: keep it above the time that
+    scorers and people take."""
     wait_log_interval_s: float = Field(default=10.0, gt=0)
     """A trainer without data logs what it waits for once per this interval."""
     warnings_file: Path | None = None

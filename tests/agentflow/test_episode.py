@@ -23,15 +23,16 @@ MADE_BY = {
 
 
 async def played(client: GatewayClient, trajectory_id: str, chance: random.Random) -> Episode:
-    """An episode with rewards of calls, of the whole under several names, some of them corrected, and an outcome."""
+    """An episode with rewards of calls, of the whole under several names, some of them corrected, and an outcome. Tenths: a sum
+    that is rounded at each step is another one."""
     episode = Episode(client, TrajectoryId(trajectory_id, "g"), task={}, seed=0)
     for _ in range(chance.randint(1, 2)):
         reply = await episode.chat(HELLO)
-        if chance.random() < 0.5:
-            await episode.reward(chance.random(), call_id=reply.call_id)
+        for name in chance.sample([None, "style", "tone"], chance.randint(0, 3)):
+            await episode.reward(chance.randint(0, 9) / 10, call_id=reply.call_id, name=name)
     for _ in range(chance.randint(1, 3)):
-        await episode.reward(chance.random(), name=chance.choice([None, "style"]))
-    episode.outcome = chance.random()
+        await episode.reward(chance.randint(0, 9) / 10, name=chance.choice([None, "style"]))
+    episode.outcome = chance.randint(0, 9) / 10
     await episode.complete("completed")
     return episode
 
@@ -50,7 +51,8 @@ def events_of(fake: FakeGateway) -> list[Event]:
 
 
 async def test_what_an_episode_earned_is_its_return_in_the_pool() -> None:
-    """Rewards of the episode and its outcome add up, in whatever order they arrive, and every episode is ready."""
+    """Rewards of the episode and its outcome add up, in whatever order they arrive, and every episode is ready. To the bit: what
+    solves a task by the one solves it by the other."""
     chance = random.Random(3)
     async with FakeGateway() as fake, GatewayClient(fake.url) as client:
         episodes = [await played(client, f"t{number}", chance) for number in range(EPISODES)]
@@ -61,9 +63,5 @@ async def test_what_an_episode_earned_is_its_return_in_the_pool() -> None:
         state = fold(state, event, position)
     records = {one.trajectory_id: one for one in project(state).values() if isinstance(one, TrajectoryRecord)}
     assert [one.trajectory.trajectory_id for one in episodes if not records[one.trajectory.trajectory_id].ready] == []
-    wrong = [
-        (one.earned, total)
-        for one in episodes
-        if abs((total := records[one.trajectory.trajectory_id].return_total) - one.earned) > 1e-9
-    ]
-    assert wrong == []
+    totals = [records[one.trajectory.trajectory_id].return_total for one in episodes]
+    assert [one.earned for one in episodes] == totals

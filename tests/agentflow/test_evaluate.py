@@ -77,6 +77,18 @@ async def test_a_failed_episode_solves_nothing() -> None:
     assert (result.reward_mean, result.sampled_mean, result.all_failed) == (None, None, True)
 
 
+async def test_what_is_judged_elsewhere_has_no_pass_at_k() -> None:
+    """Scorers will say what the episodes earned: here that is unknown, and not 0."""
+
+    class Silent(AgentFlow):
+        async def run(self, episode: Episode) -> None:
+            await episode.chat([{"role": "user", "content": "?"}])
+
+    async with FakeGateway() as fake, GatewayClient(fake.url, channel="val") as client:
+        result = await evaluate(Silent(), client, EvaluationPlan(episodes=2, pass_at="1,2"))
+    assert (result.pass_at, result.sampled_mean) == ({"1": None, "2": None}, None)
+
+
 async def test_an_episode_without_a_reward_counts_as_0_among_others() -> None:
     """The mean of none is null, and not the mean of what was rewarded alone."""
 

@@ -43,6 +43,19 @@ def test_a_run_is_the_sum_of_its_events() -> None:
     assert run.config == {"a": {"b": 1}}
 
 
+def test_the_best_version_is_one_of_held_out_tasks() -> None:
+    """Where there is any, whatever a later one scored on tasks that are trained on."""
+    run = folded(
+        observed.evaluated(1, 1.0, best=True),
+        observed.evaluated(2, 0.5, best=True, held_out=True),
+        observed.evaluated(3, 0.4, best=False, held_out=True),
+        observed.evaluated(4, 1.0, best=True, held_out=False),
+    )
+    assert run.best is not None
+    assert run.best.version == 2
+    assert folded(observed.evaluated(1, 1.0, best=False)).best is None
+
+
 def test_a_plan_is_a_sign_of_life_and_is_not_decoded() -> None:
     """A plan whose body is cut off moves the moment at which the run was seen; nothing else of it is read."""
     (plan,) = observed.records([observed.at(observed.planned(0), 500.0)])

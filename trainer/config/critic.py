@@ -23,7 +23,7 @@ class CriticSettings(BaseModel):
     clip: float = Field(default=0.2, gt=0)
     """The value loss is not rewarded for values that moved further than this since the batch began."""
     warmup_batches: int = Field(default=0, ge=0)
-    """First batches that train the critic alone; the policy's weights stay as they are."""
+    """First batches of the critic, which train it alone; the policy's weights stay as they are."""
     gamma: float = Field(default=1.0, ge=0, le=1)
     """Discount from one trained token to the next of the same response."""
     turn_gamma: float | None = Field(default=None, ge=0, le=1)

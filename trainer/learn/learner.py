@@ -188,7 +188,10 @@ class Learner:
         """The inverse of `save`. Raises CheckpointInvalid."""
         state = self._policy.load(directory)
         saved = state.pop("critic_digest", "")
-        if self._critic is None or not saved:  # the algorithm was allowed to change: a critic goes, or begins
+        if self._critic is None:  # where there was one, the algorithm was allowed to change: it goes
+            return state
+        if not saved:  # the same: one begins
+            self._critic.begin()
             return state
         self._critic.load(directory)
         self.critic_digest = ""

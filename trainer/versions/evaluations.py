@@ -6,6 +6,7 @@ version, and the best version as an export that no later one displaces. A replay
 in the run's history are settled, and their groups are forgotten, so memory holds only the running evaluations.
 
 While an evaluation of the version in memory is played, no batch is trained: its episodes would be sampled by two versions.
+It is trained while verdicts are still to come.
 From the first evaluation on, the tags give the interval in versions, so the next is awaited before its start.
 """
 
@@ -14,12 +15,13 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import comb
+from math import comb, inf
 from pathlib import Path
 from statistics import fmean
 
 import structlog
 
+from claw_r1.datapool.batch.candidates import member_of
 from claw_r1.schemas.envelopes import decision_id, envelope
 from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
 from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
@@ -52,6 +54,21 @@ def is_over(row: TrajectoryRecord) -> bool:
     return set(row.reasons) <= OVER_THOUGH
 
 
+def worth(row: TrajectoryRecord) -> float | None:
+    """Returns the return of an episode that is over; None: not judged yet.
+
+    One that failed is worth 0, whatever it earned on the way, as for `claw agents eval`.
+    """
+    return row.return_total if row.status == "completed" else 0.0
+
+
+def is_judged(row: TrajectoryRecord) -> bool:
+    """Returns whether it has its return, or a scorer gives none."""
+    if worth(row) is not None:
+        return True
+    return any(slot.verdict or slot.failed is not None for slot in row.rewards)
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluatedGroup:
     """One group of an evaluation with all of its members."""
@@ -59,10 +76,17 @@ class EvaluatedGroup:
     task: EvaluatedTask
     record: GroupRecord
     rows: Sequence[TrajectoryRecord]
+    waits: bool = False
+    """A required reward may still come."""
 
     @property
     def is_over(self) -> bool:
         return self.record.closed or (len(self.rows) >= self.task.size and all(map(is_over, self.rows)))
+
+    @property
+    def is_judged(self) -> bool:
+        over = filter(is_over, self.rows)
+        return not self.waits and all(map(is_judged, over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +108,18 @@ class Score:
 
 
 def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
-    """A task counts for pass@k where at least k of its samples do. An episode that failed is worth 0, whatever it earned on
-    the way, as for `claw agents eval`."""
+    """A task counts for pass@k where at least k of its samples do.
+
+    An episode that nobody judged is left out.
+    """
     task = parts[0].task
     returns: dict[EpisodeKind, list[list[float]]] = {"greedy": [], "sample": []}
     solutions: list[list[bool]] = []
     for part in parts:
         rows = [row for row in part.rows if is_over(row) and _is_of(row, run_id, part.task.version)]
-        values = [(row.return_total or 0.0) if row.status == "completed" else 0.0 for row in rows]
-        returns[part.task.kind].append(values)
+        pairs = [(row, value) for row in rows if (value := worth(row)) is not None]
+        returns[part.task.kind].append([value for _, value in pairs])
         if part.task.kind == "sample":
-            pairs = zip(rows, values, strict=True)
             solutions.append([row.status == "completed" and value >= task.solved for row, value in pairs])
     counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
     greedy = [value for values in returns["greedy"] for value in values]
@@ -129,14 +154,20 @@ class OpenEvaluation:
             self.progress[record.group_id], self.moved_s = newest, now_s
 
     def take(self, group: EvaluatedGroup) -> None:
-        earlier = self.parts.get(group.task.part)
-        if earlier is None or not earlier.is_over:
-            self.parts[group.task.part] = group
+        part, name = group.task.part, group.record.group_id
+        earlier = self.parts.get(part)
+        if earlier is None or not earlier.is_over or earlier.record.group_id == name:
+            self.parts[part] = group
+
+    @property
+    def is_played(self) -> bool:
+        """Every group of it is over."""
+        return all(len(self.parts) == group.task.parts and group.is_over for group in self.parts.values())
 
     @property
     def is_whole(self) -> bool:
-        """Every group of it is over."""
-        return all(len(self.parts) == group.task.parts and group.is_over for group in self.parts.values())
+        """Every group of it is over and judged."""
+        return self.is_played and all(group.is_judged for group in self.parts.values())
 
 
 class Evaluations:
@@ -168,21 +199,28 @@ class Evaluations:
         self._now_s = now_s
 
     def look(self) -> None:
-        """Conclude what is over; wait, up to `evaluation_wait_s` without a sign of it, for the evaluation of the version in
+        """Conclude what is judged; wait, up to `evaluation_wait_s` without a sign of it, for the evaluation of the version in
         memory. Once per round, between a plan and its training. Raises Stopped, Fenced, LogError."""
+        self._wait_while(self._is_awaited)
+
+    def conclude_all(self) -> None:
+        """At the end of the run: with what there is.
+
+        Verdicts are waited for up to `evaluation_wait_s` without a sign.
+        """
+        self.look()
+        self._wait_while(self._are_rewards_awaited)
+        for version in sorted(self._open):
+            self._conclude(version)
+
+    def _wait_while(self, is_awaited: Callable[[float], bool]) -> None:
         began_s = self._now_s()
-        while self._read() and self._is_awaited(began_s):
+        while self._read() and is_awaited(began_s):
             self._dependencies.raise_if_stopped()
             self._dependencies.stop.wait(self._settings.poll_interval_s)
         waited_s = self._now_s() - began_s
         if waited_s > self._settings.wait_log_interval_s:
             log.info("evaluation_waited_for", version=self._progress.version, waited_s=round(waited_s, 1))
-
-    def conclude_all(self) -> None:
-        """At the end of the run: with what there is."""
-        self.look()
-        for version in sorted(self._open):
-            self._conclude(version)
 
     def _read(self) -> bool:
         """Reads the groups, and returns whether this run is evaluated at all; what is over is concluded."""
@@ -202,17 +240,47 @@ class Evaluations:
             self._dependencies.pool.forget(record.group_id)
             return
         self._every = task.every
+        evaluation = self._open.get(task.version)
+        earlier = evaluation.parts.get(task.part) if evaluation else None
+        if earlier is not None and earlier.record == record:
+            return  # nor has anything below it changed
         rows = self._dependencies.pool.trajectories(record)
         if rows is not None:
-            of_version = self._open.setdefault(task.version, OpenEvaluation(self._now_s()))
-            of_version.take(EvaluatedGroup(task, record, rows))
-        if (evaluation := self._open.get(task.version)) is not None:
+            evaluation = evaluation or OpenEvaluation(self._now_s())
+            self._open[task.version] = evaluation
+            waits = self._lacks_reward(record)
+            evaluation.take(EvaluatedGroup(task, record, rows, waits))
+        if evaluation is not None:
             evaluation.see(record, self._now_s())
+
+    def _lacks_reward(self, record: GroupRecord) -> bool:
+        """Returns whether a reward that batches require may still come."""
+        spec = self._settings.spec
+        if not spec.rewards_required:
+            return False
+        members = self._dependencies.pool.members(record)
+        if members is None:
+            return True  # the pool has moved on since
+        for row, steps in members:
+            if row.status == "completed" and is_over(row):
+                member = member_of(record, row, steps, spec)
+                if None in member.lacks.values():
+                    return True
+        return False
+
+    def _are_rewards_awaited(self, _: float) -> bool:
+        """Returns whether one that was played had a sign of life lately."""
+        played = (each for each in self._open.values() if each.is_played)
+        newest_s = max((each.moved_s for each in played), default=-inf)
+        quiet_s = self._now_s() - newest_s
+        return quiet_s < self._settings.evaluation_wait_s
 
     def _is_awaited(self, began_s: float) -> bool:
         version = self._progress.named_version
         evaluation = self._open.get(version)
         if version in self._settled or (evaluation is None and (self._every is None or version % self._every)):
+            return False
+        if evaluation is not None and evaluation.is_played:
             return False
         sign_s = began_s if evaluation is None else evaluation.moved_s
         if self._now_s() - sign_s <= self._settings.evaluation_wait_s:
@@ -223,9 +291,16 @@ class Evaluations:
         return False
 
     def _conclude(self, version: int) -> None:
-        outcome = score(list(self._open[version].parts.values()), self._settings.run_id)
-        figure, earlier = outcome.figure, self._best.get(outcome.held_out)
-        is_best = figure is not None and (earlier is None or figure >= earlier)
+        evaluation = self._open[version]
+        if evaluation.is_played and not evaluation.is_whole:
+            log.warning(
+                "evaluation_not_judged",
+                version=version,
+                reason="its scorers are slow or off, or do not judge `val`",
+            )
+        parts = list(evaluation.parts.values())
+        outcome = score(parts, self._settings.run_id)
+        figure, is_best = outcome.figure, self._is_best(outcome)
         export = self._keep(version) if is_best else None
         self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
         log.info(
@@ -244,6 +319,16 @@ class Evaluations:
         self._settled.add(version)
         for group_id in self._open.pop(version).progress:
             self._dependencies.pool.forget(group_id)
+
+    def _is_best(self, outcome: Score) -> bool:
+        """Returns whether no version was better.
+
+        Trained tasks outdo no held-out ones: they measure memorisation.
+        """
+        figure, held_out = outcome.figure, outcome.held_out
+        if figure is None or (True in self._best and not held_out):
+            return False
+        return figure >= self._best.get(held_out, figure)
 
     def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
         run_id = self._settings.run_id

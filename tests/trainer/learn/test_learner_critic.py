@@ -52,6 +52,23 @@ def test_the_first_batches_may_be_the_critics_alone(model_dir, stage):
     assert subject.hashed_critic() not in critics
 
 
+def test_a_critic_that_begins_in_the_middle_of_a_run_warms_up_there(model_dir, tmp_path):
+    """A checkpoint from before it had any: its first batches are counted from there, after another restart, too."""
+    without, warming = learner(model_dir, spec={"algorithm": "grpo"}), {"warmup_batches": 2}
+    without.train(of(0))
+    without.save(tmp_path / "0", {})()
+    begun, resumed = learner(model_dir, critic=warming), learner(model_dir, critic=warming)
+    begun.load(tmp_path / "0")
+    before = weights(begun)
+    assert begun.train(of(4))["critic_warmup"] == 1
+    begun.save(tmp_path / "4", {})()
+    resumed.load(tmp_path / "4")
+    for subject in (begun, resumed):
+        assert subject.train(of(5))["critic_warmup"] == 1
+        assert weights(subject) == before
+        assert "critic_warmup" not in subject.train(of(6))
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 def test_where_the_policys_step_is_skipped_so_is_the_critics(model_dir, stage):
     """A reward that is no number changes no byte of either."""

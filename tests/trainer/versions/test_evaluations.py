@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from claw_r1.trainer.metrics import TrainerMetrics
 from claw_r1.trainer.run import TrainingRun
 from claw_r1.trainer.versions.evaluations import EvaluatedGroup, Evaluations, pass_at, score
 from tests import facts
-from tests.trainer.incarnation import RUN, settings
+from tests.trainer.incarnation import RUN, SPEC, settings
 from tests.trainer.pooled import ReadRows, apply_to, group, pooled, random_groups, rows_of
 from tests.trainer.runs_in_memory import events, world_of
 
@@ -50,6 +51,24 @@ def evaluation(version, greedy, samples, sampled_by=None):
     return history
 
 
+def watching(exports, pool, version, *, clock=time.monotonic, evaluated=(), stop=None, metrics=None, **chosen):
+    """Evaluations beside a run that is at `version`, and the events that they commit. stop: what they wait by; None: a wait is
+    an error."""
+    committed = []
+    dependencies = SimpleNamespace(
+        pool=pool,
+        journal=SimpleNamespace(commit=committed.append),
+        producer="test",
+        stop=stop,
+        raise_if_stopped=lambda: None,
+        metrics=metrics,
+    )
+    progress, writer = SimpleNamespace(named_version=version, version=version), SimpleNamespace(wait=lambda: None)
+    chosen, publisher = settings(exports, exports / "model", **chosen), SimpleNamespace(exports=exports)
+    earlier = {event.version: event for event in evaluated}
+    return Evaluations(chosen, dependencies, progress, publisher, writer, earlier, clock), committed
+
+
 @pytest.mark.parametrize(
     ("n", "c", "k", "share"), [(5, 2, 1, 0.4), (5, 2, 2, 0.7), (5, 0, 3, 0.0), (5, 3, 3, 1.0), (10, 1, 4, 0.4)]
 )
@@ -61,8 +80,9 @@ def test_pass_at_k_is_that_of_its_authors(n, c, k, share):
 
 
 def row(returned, first=4, last=4, run=RUN, reasons=()):
+    failed = "failed_without_outcome" in reasons
     return TrajectoryRecord(
-        group_id="g", trajectory_id="t", status="completed", ready=not reasons, return_total=returned,
+        group_id="g", trajectory_id="t", status="failed" if failed else "completed", ready=not reasons, return_total=returned,
         min_version=first, max_version=last, policy_run_id=run, reasons=reasons,
     )  # fmt: skip
 
@@ -88,7 +108,7 @@ def test_an_episode_counts_for_the_version_that_sampled_all_of_it():
 def test_a_failed_episode_solves_nothing():
     """Not even where a return of 0 is a solution."""
     failed = row(None, reasons=("failed_without_outcome", "no_trainable_call"))
-    rows = [structs.replace(failed, status="failed"), row(0.0)]
+    rows = [failed, row(0.0)]
     sampled = replace(part(4, "sample", 0), solved=0.0)
     record = GroupRecord(group_id="g", declared=True, ready=False)
     assert score([EvaluatedGroup(sampled, record, rows)], RUN).pass_at["1"] == 0.5
@@ -96,7 +116,7 @@ def test_a_failed_episode_solves_nothing():
 
 def test_a_greedy_episode_that_failed_is_worth_nothing():
     """Whatever it earned on the way, as for `claw agents eval`."""
-    failed = structs.replace(row(0.7, reasons=("failed_without_outcome",)), status="failed")
+    failed = row(0.7, reasons=("failed_without_outcome",))
     record = GroupRecord(group_id="g", declared=True, ready=False)
     tasks = [part(4, "greedy", number, samples=0) for number in range(2)]
     parts = [EvaluatedGroup(task, record, [each]) for task, each in zip(tasks, (failed, row(1.0)), strict=True)]
@@ -153,6 +173,46 @@ def test_training_waits_for_the_evaluation_of_its_version_and_not_for_ever(tmp_p
     assert [(e.trajectories, e.left_out, e.best) for e in events(log, VersionEvaluated)] == [(0, 8, False)]
 
 
+def test_an_episode_that_nobody_judged_is_left_out():
+    """It is no 0: neither in the mean nor among the samples; too many of them, and there is no figure."""
+    record = GroupRecord(group_id="g", declared=True, ready=False)
+    parts = [EvaluatedGroup(part(4, "greedy", 0, 1, 2), record, [row(None)])]
+    parts.append(EvaluatedGroup(part(4, "sample", 0, 1, 2), record, [row(1.0), row(None)]))
+    outcome = score(parts, RUN)
+    assert (outcome.counted, outcome.left_out, outcome.greedy, outcome.pass_at) == (1, 2, None, {"1": 1.0})
+    assert outcome.figure is None
+
+
+JUDGED_LATER = SPEC.model_copy(update={"rewards_required": ("judge/style",)})
+STYLE = {"source": "judge", "name": "style", "revision": 17}
+SAID = facts.reward("e", "t0", 0.5, verdict=facts.verdict(), **STYLE)
+SAID_NOTHING = facts.reward("e", "t0", None, verdict=facts.verdict(), **STYLE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "outcome", "later", "says"),
+    [
+        (SPEC, None, [SAID], (1, 0, 0.5, True)),
+        (SPEC, None, [SAID_NOTHING], (0, 1, None, False)),
+        (SPEC, None, [facts.gave_up("e", "t0")], (0, 1, None, False)),
+        (JUDGED_LATER, 1.0, [SAID], (1, 0, 1.5, True)),
+        (JUDGED_LATER, 1.0, [facts.gave_up("e", "t0")], (1, 0, 1.0, True)),
+    ],
+)
+def test_an_evaluation_is_concluded_once_it_is_judged(tmp_path, spec, outcome, later, says):
+    """Verdicts come after the episode: before the last one that the spec requires nothing is said, and training goes on."""
+    tags = part(4, "greedy", 0, tasks=1, samples=0).tags()
+    history = group("e", [outcome], version=4, channel="val", tags=tags, temperature=0.0)
+    played = pooled(history)
+    (tmp_path / "00000004-export").mkdir()
+    evaluations, committed = watching(tmp_path, played.pool, 4, spec=spec)
+    evaluations.look()
+    assert not committed
+    apply_to(played.pool, played.log, [*history, *later])
+    evaluations.look()
+    assert [(e.trajectories, e.left_out, e.greedy, e.best) for e in committed] == [says]
+
+
 class PlayedWhileWaiting:
     """A clock that stands for the trainer's wait: it looks each 25 s, and after so many looks one more fact has arrived."""
 
@@ -167,6 +227,11 @@ class PlayedWhileWaiting:
         for row in rows_of(facts, append):
             self._arriving[-1].append(row)
         self.wait(0)
+
+    @property
+    def left(self):
+        """Facts that have not arrived."""
+        return len(self._arriving)
 
     def wait(self, _):
         """As `threading.Event.wait`."""
@@ -185,19 +250,12 @@ def test_an_evaluation_whose_episodes_play_is_waited_for(tmp_path, looks, counte
     for number, fact in enumerate(played):
         fact = structs.replace(fact, envelope=structs.replace(fact.envelope, occurred_at_us=number))
         played[number] = fact
-    playing, committed = PlayedWhileWaiting(played, looks), []
-    dependencies = SimpleNamespace(
-        pool=playing.pool,
-        journal=SimpleNamespace(commit=committed.append),
-        producer="test",
-        stop=playing,
-        raise_if_stopped=lambda: None,
-        metrics=(metrics := TrainerMetrics()),
+    playing, metrics = PlayedWhileWaiting(played, looks), TrainerMetrics()
+    (tmp_path / "00000000-export").mkdir()
+    evaluations, committed = watching(
+        tmp_path, playing.pool, 0, clock=lambda: playing.now_s, stop=playing, metrics=metrics, evaluation_wait_s=60.0
     )
-    progress = SimpleNamespace(named_version=0, version=None)
-    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=60.0)
-    nowhere, writer = SimpleNamespace(exports=tmp_path), SimpleNamespace(wait=lambda: None)
-    Evaluations(chosen, dependencies, progress, nowhere, writer, {}, lambda: playing.now_s).look()
+    evaluations.look()
     assert [event.trajectories for event in committed] == counted
     assert metrics.registry.get_sample_value("claw_trainer_evaluations_given_up_total") == (0 if counted else 1)
 
@@ -205,14 +263,9 @@ def test_an_evaluation_whose_episodes_play_is_waited_for(tmp_path, looks, counte
 def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
     """After `evaluation_quiet_s`, however many versions the run has gone on."""
     (opened, *_) = group("e", [1.0], channel="val", tags=part(0, "greedy", 0, tasks=1, samples=0).tags())
-    committed, clock = [], [0.0]
-    dependencies = SimpleNamespace(
-        pool=pooled([opened]).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
-    )
-    chosen = settings(tmp_path, tmp_path / "model", evaluation_wait_s=0, evaluation_quiet_s=1000)
-    progress = SimpleNamespace(named_version=3, version=3)
-    evaluations = Evaluations(
-        chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {}, lambda: clock[0]
+    clock = [0.0]
+    evaluations, committed = watching(
+        tmp_path, pooled([opened]).pool, 3, clock=lambda: clock[0], evaluation_wait_s=0, evaluation_quiet_s=1000
     )
     for now_s, events_committed in ((0.0, 0), (999.0, 0), (1001.0, 1)):
         clock[0] = now_s
@@ -220,17 +273,28 @@ def test_a_quiet_evaluation_is_concluded_with_what_there_is(tmp_path):
         assert len(committed) == events_committed
 
 
+@pytest.mark.parametrize(("looks", "greedy"), [(2, 0.5), (4, None)])
+def test_the_end_of_a_run_waits_for_verdicts_and_not_for_ever(tmp_path, looks, greedy):
+    """The last verdict comes within `evaluation_wait_s` of the fact before it, or the episode is left out."""
+    tags = part(2, "greedy", 0, tasks=1, samples=0).tags()
+    played = group("e", [None], version=2, channel="val", tags=tags, temperature=0.0)
+    judged = PlayedWhileWaiting([*played, structs.replace(SAID, envelope=facts.envelope("late", at_us=1))], looks)
+    while judged.left > 1:
+        judged.wait(0)
+    evaluations, committed = watching(
+        tmp_path, judged.pool, 3, clock=lambda: judged.now_s, stop=judged, evaluation_wait_s=60.0
+    )
+    evaluations.conclude_all()
+    assert [event.greedy for event in committed] == [greedy]
+
+
 @pytest.mark.parametrize("numbers", [{"every": 0}, {"version": 2**63}])
 def test_a_group_with_impossible_tags_is_none_of_an_evaluation(tmp_path, numbers):
     """Whoever may open groups chooses their tags: such a group ends no trainer, and nothing is said of it."""
     task = replace(part(3, "greedy", 0, tasks=1, samples=0), **numbers)
     played = group("e", [1.0], version=3, channel="val", tags=task.tags(), temperature=0.0)
-    committed = []
-    dependencies = SimpleNamespace(
-        pool=pooled(played).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
-    )
-    progress, nowhere = SimpleNamespace(named_version=4, version=4), SimpleNamespace(exports=tmp_path)
-    Evaluations(settings(tmp_path, tmp_path / "model"), dependencies, progress, nowhere, None, {}).look()
+    evaluations, committed = watching(tmp_path, pooled(played).pool, 4)
+    evaluations.look()
     assert not committed
 
 
@@ -238,12 +302,10 @@ def test_what_an_earlier_incarnation_concluded_is_forgotten_and_still_the_best(t
     """Nothing is committed twice; a version that is not better than the best of history is not best."""
     history = [*evaluation(0, [1.0, 1.0], [[1.0] * SAMPLES] * 2), *evaluation(2, [0.5, 0.5], [[0.0] * SAMPLES] * 2)]
     history += group("foreign", [1.0], run="other", channel="val", tags=part(2, "greedy", 0, tasks=1, samples=0).tags())
-    pool, committed = pooled(history).pool, []
-    dependencies = SimpleNamespace(pool=pool, journal=SimpleNamespace(commit=committed.append), producer="test")
-    progress = SimpleNamespace(named_version=3, version=3)
+    pool = pooled(history).pool
     earlier = VersionEvaluated(envelope=None, run_id=RUN, version=0, trajectories=8, greedy=1.0, best=True)
-    chosen = settings(tmp_path, tmp_path / "model")
-    Evaluations(chosen, dependencies, progress, SimpleNamespace(exports=tmp_path), None, {0: earlier}).look()
+    evaluations, committed = watching(tmp_path, pool, 3, evaluated=[earlier])
+    evaluations.look()
     assert [(event.version, event.best) for event in committed] == [(2, False)]
     assert [record.group_id for record in pool.groups()] == ["foreign"], (
         "another run's, which a view does not even keep"
@@ -256,8 +318,7 @@ def test_nothing_is_a_figure_too(tmp_path):
         VersionEvaluated(envelope=None, run_id=RUN, version=n, trajectories=8, greedy=g, best=True)
         for n, g in ((0, -1.0), (1, 0.0))
     ]
-    evaluated = {event.version: event for event in worth}
-    resumed = Evaluations(settings(tmp_path, tmp_path / "model"), None, None, None, None, evaluated)
+    resumed, _ = watching(tmp_path, pooled([]).pool, 2, evaluated=worth)
     assert resumed._best == {False: 0.0}
 
 
@@ -267,15 +328,28 @@ def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_pa
     for version, held_out, values in ((2, False, [1.0]), (4, True, [0.5]), (6, True, [0.25])):
         task = replace(part(version, "greedy", 0, tasks=1, samples=0), held_out=held_out)
         played += group(f"e{version}", values, version=version, channel="val", tags=task.tags(), temperature=0.0)
-    committed = []
-    dependencies = SimpleNamespace(
-        pool=pooled(played).pool, journal=SimpleNamespace(commit=committed.append), producer="test"
-    )
-    progress, writer = SimpleNamespace(named_version=7, version=7), SimpleNamespace(wait=lambda: None)
-    nowhere = SimpleNamespace(exports=tmp_path)
-    Evaluations(settings(tmp_path, tmp_path / "model"), dependencies, progress, nowhere, writer, {}).look()
+    evaluations, committed = watching(tmp_path, pooled(played).pool, 7)
+    evaluations.look()
     said = [(event.version, event.held_out, event.best) for event in committed]
     assert said == [(2, False, True), (4, True, True), (6, True, False)]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_best_of_held_out_tasks_is_outdone_by_none_of_trained_ones(tmp_path, resumed):
+    """A runner that was started again without `--eval-tasks`: the export of the best version stays, whoever remembers it."""
+    pool, log, history, evaluated = ReadRows(), MemoryLog(LogSettings(partitions=2)), [], []
+    evaluations, committed = watching(tmp_path, pool, 7)
+    for version, held_out, value in ((2, False, 0.5), (4, True, 0.5), (6, False, 1.0)):
+        (tmp_path / f"{version:08d}-export").mkdir()
+        task = replace(part(version, "greedy", 0, tasks=1, samples=0), held_out=held_out)
+        apply_to(pool, log, group(f"e{version}", [value], version=version, channel="val", tags=task.tags()))
+        evaluated += committed
+        if resumed:
+            evaluations, committed = watching(tmp_path, pool, 7, evaluated=evaluated)
+        evaluations.look()
+        history.append((committed[-1].best, [path.name for path in tmp_path.glob("best-*")]))
+    held_out_best = ["best-00000004-export"]
+    assert history == [(True, ["best-00000002-export"]), (True, held_out_best), (False, held_out_best)]
 
 
 def test_the_trainer_takes_in_its_own_evaluations_and_no_other_group_of_that_channel():

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 FOLDER = "critic"
 """The folder of a checkpoint: where the critic's part lies."""
+FIRST_BATCH = "first_batch"
+"""The name in the state of that part; checkpoints of earlier versions have none: 0."""
 
 
 class ValueHead(nn.Linear):
@@ -108,10 +110,18 @@ class Critic:
         self._model = SteppedModel(model, stepping)
         self._settings = settings
         self._device = device
+        self._first_batch: int | None = 0
+        """None: the next one."""
+
+    def begin(self) -> None:
+        """The run's batches so far had no critic: the next one is its first."""
+        self._first_batch = None
 
     def warms_up(self, sequence: int) -> bool:
-        """Returns whether the critic alone is trained on the batch of this number."""
-        return sequence < self._settings.warmup_batches
+        """Returns whether the critic alone is trained on the batch of this number, which is the run's next."""
+        if self._first_batch is None:
+            self._first_batch = sequence
+        return sequence < self._first_batch + self._settings.warmup_batches
 
     def judged(self, examples: Sequence[Example]) -> tuple[list[Example], dict[str, float]]:
         """The same examples with `values`, `returns` and the advantages that follow from them; metrics of the values."""
@@ -162,11 +172,11 @@ class Critic:
 
     def save(self, directory: Path) -> Callable[[], None]:
         """Everything that training resumes from, beside the policy's; see `Learner.save`."""
-        return self._model.save(directory / FOLDER, {})
+        return self._model.save(directory / FOLDER, {FIRST_BATCH: self._first_batch})
 
     def load(self, directory: Path) -> None:
         """The inverse of `save`. Raises CheckpointInvalid."""
-        self._model.load(directory / FOLDER)
+        self._first_batch = self._model.load(directory / FOLDER).get(FIRST_BATCH, 0)
 
     def _values(self, batch: MicroBatch) -> Tensor:
         values: Tensor = self._model(batch.ids, batch.positions, batch.attention, batch.tokens.at)
