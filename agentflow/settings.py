@@ -16,6 +16,15 @@ FAILURES_FEWEST = 32
 the luck of its tasks."""
 
 
+def keep_writable(*files: Path | None) -> None:
+    """Raises InvalidPlan for a file that can never be written, before anything is played for it."""
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise InvalidPlan(f"{file} cannot be written: there is no directory {file.parent}")
+        if file is not None and file.is_dir():
+            raise InvalidPlan(f"{file} cannot be written: it is a directory")
+
+
 class _Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CLAW_AGENTFLOW_", frozen=True, use_attribute_docstrings=True)
 
@@ -135,8 +144,7 @@ class RunPlan(_Settings):
     def _fits(self) -> Self:
         if self.group_size > self.concurrency:
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
-        if absent := [path for path in (self.stats, self.replied) if path is not None and not path.parent.is_dir()]:
-            raise InvalidPlan(f"{absent[0]} cannot be written: there is no directory {absent[0].parent}")
+        keep_writable(self.stats, self.replied)
         if self.eval_every is not None and self.run_id is None:
             raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
         if self.curriculum_rate is not None and self.run_id is None:
