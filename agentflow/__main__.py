@@ -1,5 +1,5 @@
 """`python -m claw_r1.agentflow run|eval`: one JSON object on stdout, logs and progress on stderr; exit 0 done, 1 no episode completed,
-2 could not run."""
+2 could not run, or not write the result's file."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from claw_r1.agentflow.errors import AgentFlowError, GatewayUnavailable, InvalidPlan
-from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan
+from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, FlowSettings, RunPlan, keep_writable
 from claw_r1.runtime.command_line import CommandLine, SettingsRefused
 from claw_r1.runtime.modules import needs_extra
 from claw_r1.schemas.http import Channel
@@ -48,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     printed = orjson.dumps(result) + b"\n"
     sys.stdout.buffer.write(printed)
     if flags.verb == "eval" and flags.out:
-        flags.out.write_bytes(printed)
+        try:
+            flags.out.write_bytes(printed)
+        except OSError as error:
+            print(f"agentflow: {flags.out} is not whole, the result stands on stdout alone: {error}", file=sys.stderr)
+            return 2
     if result.all_failed:
         print("agentflow: no episode completed; see episode_failed above", file=sys.stderr)
     return 1 if result.all_failed else 0
@@ -98,6 +102,7 @@ async def _evaluate(line: CommandLine, flags: argparse.Namespace) -> "Evaluation
     from claw_r1.agentflow.evaluate import evaluate
 
     plan = line.read(EvaluationPlan, flags)
+    keep_writable(flags.out)
     flow, tasks = _agent(line, flags, plan.deadline_s)
     async with _client(line, flags, flow, plan.run_id, Channel.VALIDATION) as client:
         await _prepare(flow, client)

@@ -304,6 +304,8 @@ def _is_private(name: str, value: str) -> bool:
 def load_reward(name: str) -> RewardFunction:
     """The function that `module:function` or `file.py:function` names. Raises InvalidPlan."""
     where, _, function_name = name.rpartition(":")
+    if not (where and function_name):
+        raise InvalidPlan(f"--reward {name!r} is not module:function or file.py:function")
     try:
         function = getattr(module_named(where), function_name)
     except Exception as error:  # foreign code: whatever it raises, there is no reward

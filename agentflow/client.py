@@ -30,9 +30,11 @@ from claw_r1.schemas.http import (
     AGENT_HEADER,
     CALL_ID_HEADER,
     CHANNEL_HEADER,
+    KIND_HEADER,
     POLICY_VERSION_HEADER,
     REWARDS_HEADER,
     RUN_ID_HEADER,
+    CallKind,
 )
 
 
@@ -55,6 +57,7 @@ class GatewayClient:
         labels = {RUN_ID_HEADER: run_id, CHANNEL_HEADER: channel, AGENT_HEADER: agent}
         self._transport = GatewayTransport(base_url, _without_none(labels), self.settings)
         self._riding: dict[str, str] = {}
+        self._kind: str = CallKind.MAIN
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -77,24 +80,24 @@ class GatewayClient:
     async def chat(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call. `sampling`: any field of OpenAI's chat body (JSON values of the caller's, hence Any)."""
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
-        return _chat_reply(await self._post(trajectory, "chat/completions", body))
+        return _chat_reply(await self._call(trajectory, "chat/completions", body))
 
     async def message(self, trajectory: TrajectoryId, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call in Anthropic's words. `sampling`: any field of its body; `max_tokens` has to be one."""
         body = _without_none({"model": self._model, "messages": list(messages), **sampling})
-        return _message_reply(await self._post(trajectory, "messages", body))
+        return _message_reply(await self._call(trajectory, "messages", body))
 
     async def respond(self, trajectory: TrajectoryId, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call as OpenAI's responses. `items`: its input; `sampling`: any other field of its body."""
         body = _without_none({"model": self._model, "input": list(items), **sampling})
-        return _response_reply(await self._post(trajectory, "responses", body))
+        return _response_reply(await self._call(trajectory, "responses", body))
 
     async def generate(self, trajectory: TrajectoryId, prompt_ids: Sequence[int], **sampling: Any) -> TokenReply:
         """One model call by token ids. `sampling`: any field of OpenAI's completions body, as for `chat`."""
         fields = {"model": self._model, "return_token_ids": True, "logprobs": 0, **sampling}
         # The prompt stands last: calls that go on from each other then share the front of their bodies.
         body = {**_without_none(fields), "prompt": list(prompt_ids)}
-        return _token_reply(await self._post(trajectory, "completions", body))
+        return _token_reply(await self._call(trajectory, "completions", body))
 
     async def register(self, trajectory: TrajectoryId, **about: Any) -> None:
         """Announce a trajectory before its first call (optional): channel, agent, task, tags, metadata."""
@@ -122,6 +125,13 @@ class GatewayClient:
         stores them before it does anything else."""
         client = copy(self)
         client._riding = {REWARDS_HEADER: as_header(rewards)} if rewards else {}
+        return client
+
+    def calling_as(self, kind: str) -> "GatewayClient":
+        """Returns this client with calls of that kind, a word of `CallKind`. Without one they are main: a call without tools would
+        else count as a side call, and not be trained, once another of its trajectory has tools."""
+        client = copy(self)
+        client._kind = kind
         return client
 
     async def next_ordinal(self, order: str) -> int:
@@ -168,10 +178,10 @@ class GatewayClient:
         A higher `revision` outranks a lower one whatever gateways' clocks say, and `failed` a `completed` below it.
         """
         fields = {"reward": reward, "status": status, "calls": calls, "rewards": rewards or None, "revision": revision}
-        await self._post(trajectory, "complete_trajectory", _without_none(fields))
+        await self._transport.post(_path(trajectory, "complete_trajectory"), _without_none(fields), self._riding)
 
-    async def _post(self, trajectory: TrajectoryId, action: str, body: JsonObject) -> GatewayAnswer:
-        return await self._transport.post(_path(trajectory, action), body, self._riding)
+    async def _call(self, trajectory: TrajectoryId, action: str, body: JsonObject) -> GatewayAnswer:
+        return await self._transport.post(_path(trajectory, action), body, {KIND_HEADER: self._kind, **self._riding})
 
 
 async def open_when_admitted(client: GatewayClient, spec: GroupSpec, on_refusal: Callable[[str], None]) -> GroupOpen:

@@ -18,7 +18,7 @@ from claw_r1.agentflow.bodies import ChatReply, EpisodeLimits, JsonObject, Token
 from claw_r1.agentflow.client import GatewayClient, as_header
 from claw_r1.agentflow.errors import EpisodeLimitExceeded, RequestRefused, RewardRefused, ToolError
 from claw_r1.schemas.envelopes import now_us
-from claw_r1.schemas.http import OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, STEP_REWARD
+from claw_r1.schemas.http import OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, STEP_REWARD, CallKind
 
 FORBIDDEN = 403
 RIDING_BYTES_MAX = 4096
@@ -33,30 +33,31 @@ model did wrong."""
 class Branch:
     """One conversation of an episode: its own, or that of a sub-agent. Its calls are calls of the episode."""
 
-    def __init__(self, episode: "Episode") -> None:
+    def __init__(self, episode: "Episode", kind: str = CallKind.MAIN) -> None:
         self.transcript: list[JsonObject] = []
         """The conversation as of the last call, its reply included; of calls by token ids, what they said."""
         self._episode = episode
+        self._kind = kind
 
     async def chat(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """One model call with the whole conversation so far. `sampling`: any field of OpenAI's chat body.
 
         Raises EpisodeLimitExceeded, and what the client raises.
         """
-        reply = await self._episode.call(lambda client: client.chat, messages, sampling)
+        reply = await self._episode.call(lambda client: client.calling_as(self._kind).chat, messages, sampling)
         self.transcript = [*messages, reply.message]
         return reply
 
     async def message(self, messages: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """Sends a message like `chat`, in Anthropic's form: `/v1/messages`, whose `max_tokens` has to be there."""
-        reply = await self._episode.call(lambda client: client.message, messages, sampling)
+        reply = await self._episode.call(lambda client: client.calling_as(self._kind).message, messages, sampling)
         self.transcript = [*messages, reply.message]
         return reply
 
     async def respond(self, items: Sequence[JsonObject], **sampling: Any) -> ChatReply:
         """Sends items like `chat`, by OpenAI's `/v1/responses`: `items` is the input so far. Calls of tools stand in
         the reply's `raw`."""
-        reply = await self._episode.call(lambda client: client.respond, items, sampling)
+        reply = await self._episode.call(lambda client: client.calling_as(self._kind).respond, items, sampling)
         self.transcript = [*items, reply.message]
         return reply
 
@@ -66,7 +67,7 @@ class Branch:
         The response is at most 16 tokens long where `max_tokens` is not set. Raises EpisodeLimitExceeded, and what the
         client raises.
         """
-        reply = await self._episode.call(lambda client: client.generate, prompt_ids, sampling)
+        reply = await self._episode.call(lambda client: client.calling_as(self._kind).generate, prompt_ids, sampling)
         self.transcript.append({"role": "assistant", "content": reply.text})
         return reply
 
@@ -96,9 +97,12 @@ class Branch:
                 conversation.append({"role": "tool", "tool_call_id": tool_call["id"], "content": content})
         raise AssertionError("unreachable")
 
-    def branch(self) -> "Branch":
-        """A conversation beside this one, for a sub-agent: in the same trajectory, so that what the episode earns is its too."""
-        return Branch(self._episode)
+    def branch(self, kind: str | None = None) -> "Branch":
+        """A conversation beside this one, for a sub-agent: in the same trajectory, so that what the episode earns is its too.
+
+        kind: what its calls are for, `main`, `side` or `subagent`; None: the same as here.
+        """
+        return Branch(self._episode, kind or self._kind)
 
 
 async def _tool_result(function: JsonObject, offered: set[str], call_tool: CallTool) -> str:

@@ -129,7 +129,7 @@ class Runner:
         """The group of this ordinal, opened; None when another runner has it."""
         plan = self._plan
         task = (self._curriculum or self._tasks).at(ordinal, plan.seed)
-        spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s)
+        spec = GroupSpec(plan.group_size, plan.channel, plan.run_id, task, plan.deadline_s, tags=plan.tag or None)
         if self._order is not None:
             spec = replace(spec, ordinal=ordinal, group_id=ordered_group_id(self._order, ordinal))
         try:

@@ -8,11 +8,21 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from claw_r1.agentflow.errors import InvalidPlan
-from claw_r1.schemas.http import TASK_GROUPS_MAX, Channel
+from claw_r1.schemas.evaluation import FRONT, OWN_TAGS
+from claw_r1.schemas.http import ID_CHARACTERS_MAX, TAGS_MAX, TASK_GROUPS_MAX, Channel
 
 FAILURES_FEWEST = 32
 """The fewest failures of one agent at a time that stop a run; so many in a row may still be
 the luck of its tasks."""
+
+
+def keep_writable(*files: Path | None) -> None:
+    """Raises InvalidPlan for a file that can never be written, before anything is played for it."""
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise InvalidPlan(f"{file} cannot be written: there is no directory {file.parent}")
+        if file is not None and file.is_dir():
+            raise InvalidPlan(f"{file} cannot be written: it is a directory")
 
 
 class _Settings(BaseSettings):
@@ -91,6 +101,8 @@ class RunPlan(_Settings):
     """Seed of the tasks."""
     channel: str = Channel.TRAIN
     """Channel of the groups. Those of val are never trained on."""
+    tag: tuple[str, ...] = ()
+    """Tag of the groups, those of evaluations included: `env:NAME` and `priority:NUMBER` mean something to a batch spec."""
     deadline_s: float | None = 300.0
     """A group that is older is closed with the members that are complete."""
     stats: Path | None = None
@@ -132,8 +144,7 @@ class RunPlan(_Settings):
     def _fits(self) -> Self:
         if self.group_size > self.concurrency:
             raise InvalidPlan(f"a group of {self.group_size} does not fit into {self.concurrency} episodes at once")
-        if absent := [path for path in (self.stats, self.replied) if path is not None and not path.parent.is_dir()]:
-            raise InvalidPlan(f"{absent[0]} cannot be written: there is no directory {absent[0].parent}")
+        keep_writable(self.stats, self.replied)
         if self.eval_every is not None and self.run_id is None:
             raise InvalidPlan("eval_every counts the versions of a run: it needs a run_id")
         if self.curriculum_rate is not None and self.run_id is None:
@@ -144,6 +155,21 @@ class RunPlan(_Settings):
             )
         if self.eval_every is None and (self.eval_tasks is not None or self.eval_holdout is not None):
             raise InvalidPlan("--eval-tasks and --eval-holdout are of the evaluations that --eval-every asks for")
+        return self
+
+    @model_validator(mode="after")
+    def _tags_fit(self) -> Self:
+        """The gateway refuses other tags, those of an evaluation only when the first is due."""
+        most = TAGS_MAX - (OWN_TAGS if self.eval_every is not None else 0)
+        if len(self.tag) > most:
+            raise InvalidPlan(
+                f"--tag: groups have at most {most} tags beside those of evaluations, not {len(self.tag)}"
+            )
+        for tag in self.tag:
+            if not (0 < len(tag) <= ID_CHARACTERS_MAX and tag.isprintable()) or tag.startswith(FRONT):
+                raise InvalidPlan(
+                    f"--tag {tag[:80]!r}: a tag has 1 to {ID_CHARACTERS_MAX} printable characters and does not begin with {FRONT}"
+                )
         return self
 
 

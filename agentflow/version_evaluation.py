@@ -109,7 +109,7 @@ class VersionEvaluation:
             task=self._tasks.at(part.task, Channel.VALIDATION, plan.seed),
             deadline_s=plan.deadline_s,
             admission=False,
-            tags=part.tags(),
+            tags=(*part.tags(), *plan.tag),
         )
         async with self._slots:
             await open_when_admitted(self._client, spec, on_refusal=lambda _: None)

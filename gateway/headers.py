@@ -26,12 +26,12 @@ from claw_r1.schemas.http import (
     RETRY_COUNT_HEADER,
     RUN_ID_HEADER,
     TAGS_HEADER,
+    TAGS_MAX,
     TRAJECTORY_HEADER,
     version_label,
 )
 
 VALUE_CHARACTERS_MAX = 512
-TAGS_MAX = 32
 RETRIES_MAX = 1000
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.~/:,-]+")

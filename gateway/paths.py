@@ -14,8 +14,8 @@ from claw_r1.gateway.call_protocol import CallProtocol
 from claw_r1.gateway.errors import InvalidRequest, NotFound
 from claw_r1.gateway.protocols import PROTOCOLS, Protocols
 from claw_r1.schemas.envelopes import new_id
+from claw_r1.schemas.http import ID_CHARACTERS_MAX
 
-ID_CHARACTERS_MAX = 512
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LANE = "lane-"
 """The beginning of an id that the gateway makes up for a call that came without any."""

@@ -68,3 +68,7 @@ class EvaluatedTask:
             return None
         is_sound = all(0 <= number < NUMBERS_END for number in numbers.values())
         return read if is_sound and read.every and read.task < read.tasks else None
+
+
+OWN_TAGS = len(EvaluatedTask.__slots__)
+"""The tags that each group of an evaluation has of its own."""

@@ -21,6 +21,10 @@ RETRY_COUNT_HEADER = "x-claw-retry-count"
 REWARDS_HEADER = "x-claw-rewards"
 """Request: rewards of the trajectory that a call or a completion takes along, as a JSON list of
 bodies of `…/rewards`."""
+ID_CHARACTERS_MAX = 512
+"""The longest id, name or tag in a request."""
+TAGS_MAX = 32
+"""The most tags that one request gives a group, a trajectory or a call."""
 RIDING_MAX = 64
 """The most rewards that one request takes along."""
 

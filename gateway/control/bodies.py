@@ -27,11 +27,11 @@ from claw_r1.gateway.callers.scopes import own_id, require_own
 from claw_r1.gateway.errors import InvalidRequest
 from claw_r1.gateway.foreign_json import INT32_MAX
 from claw_r1.gateway.headers import ClientHeaders
-from claw_r1.gateway.paths import CONTROL, ID_CHARACTERS_MAX, Identity
+from claw_r1.gateway.paths import CONTROL, Identity
 from claw_r1.schemas.api_keys import ApiKey
 from claw_r1.schemas.envelopes import decision_id, envelope, new_id, now_us
 from claw_r1.schemas.events import Envelope, GroupOpened, RewardAssigned, TrajectoryCompleted, TrajectoryStarted
-from claw_r1.schemas.http import OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, Channel
+from claw_r1.schemas.http import ID_CHARACTERS_MAX, OUTCOME_REWARD, REWARDS_HEADER, RIDING_MAX, TAGS_MAX, Channel
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -51,7 +51,7 @@ def _json_value(value: Any) -> Any:  # any JSON value
 
 
 NameBody = Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX), AfterValidator(_clean)]
-Tags = Annotated[tuple[NameBody, ...], Field(max_length=32)]
+Tags = Annotated[tuple[NameBody, ...], Field(max_length=TAGS_MAX)]
 JsonValue = Annotated[Any, AfterValidator(_json_value)]
 Count = Annotated[int, Field(ge=0, le=INT32_MAX, strict=True)]
 Revision = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]

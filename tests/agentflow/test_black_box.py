@@ -180,6 +180,8 @@ async def test_a_runner_that_ends_leaves_no_process(place: Path, monkeypatch: py
         ({"command": "true", "reward": "nowhere:score"}, "ModuleNotFoundError"),
         ({"command": "true", "reward": "own_rewards.py:nothing"}, "nothing"),
         ({"command": "true", "reward": "gone.py:score"}, "no file"),
+        ({"command": "true", "reward": "own_rewards"}, "'own_rewards' is not module:function or file.py:function"),
+        ({"command": "true", "reward": "own_rewards.py:"}, "'own_rewards.py:' is not module:function"),
         ({"command": "true", "flow": "a:B"}, "give --flow or --command"),
         ({}, "give --flow or --command"),
         ({"flow": "a:B", "reward": "own_rewards.py:score"}, "--reward judges a --command"),

@@ -42,6 +42,16 @@ async def test_labels_travel_as_headers() -> None:
     assert "x-claw-agent" not in headers
 
 
+async def test_a_call_says_what_it_is_for() -> None:
+    """A call is main where nothing else is asked for, whoever has tools, and beside what it carries."""
+    async with FakeGateway() as fake, GatewayClient(fake.url) as client:
+        await client.chat(ONE, HELLO)
+        await client.carrying([{"value": 1.0}]).calling_as("side").generate(ONE, [1])
+        await client.complete(ONE, calls=2)
+    kinds = [headers.get("x-claw-kind") for name, _, headers in fake.requests if name != "rewards"]
+    assert kinds == ["main", "side", None]
+
+
 async def test_ids_survive_the_path() -> None:
     """Any id reaches the gateway unchanged, slashes and spaces too."""
     odd = TrajectoryId("a/b c?", "grü/ppe#1%2F")

@@ -145,6 +145,21 @@ async def test_branches_are_conversations_of_one_trajectory() -> None:
     assert {body["ids"] for body in fake.bodies("chat/completions")} == {("t", "g")}
 
 
+async def test_a_branch_says_what_its_calls_are_for() -> None:
+    """An episode plays its task, a branch what it was made for, and so does one of its own."""
+
+    async def script(episode: Episode) -> None:
+        sub_agent = episode.branch("subagent")
+        for branch in (episode, episode.branch(), sub_agent, sub_agent.branch(), sub_agent.branch("side")):
+            await branch.chat(HELLO)
+            await branch.generate([1])
+
+    async with FakeGateway() as fake:
+        await played(fake, script)
+    kinds = [headers["x-claw-kind"] for name, _, headers in fake.requests if name.endswith("completions")]
+    assert kinds[::2] == kinds[1::2] == ["main", "main", "subagent", "subagent", "side"]
+
+
 async def talk(episode: Episode) -> None:
     while True:
         await episode.chat(HELLO)

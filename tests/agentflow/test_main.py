@@ -39,6 +39,27 @@ async def test_eval_prints_one_object_with_its_transcripts() -> None:
     assert result["episodes"][0]["transcript"][-1] == {"role": "assistant", "content": "hello"}
 
 
+async def test_the_file_of_a_result_is_looked_at_before_anything_is_played(tmp_path: Path) -> None:
+    """One line, exit 2, and no group."""
+    async with FakeGateway() as fake:
+        for out_file in (tmp_path / "none" / "result.json", tmp_path):
+            process = await started("eval", *FLOW, "--gateway", fake.url, "--episodes", "1", "--out", str(out_file))
+            out, err = await process.communicate()
+            assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1), err
+            assert err.startswith(f"agentflow: {out_file} cannot be written: ".encode())
+    assert fake.requests == []
+
+
+async def test_a_result_is_printed_though_its_file_has_no_room() -> None:
+    """A disk that is full at the end takes nothing of what was measured: one line says it, exit 2."""
+    async with FakeGateway() as fake:
+        process = await started("eval", *FLOW, "--gateway", fake.url, "--episodes", "2", "--out", "/dev/full")
+        out, err = await process.communicate()
+    assert (process.returncode, json.loads(out)["calls_replied"]) == (2, 2)
+    assert err.startswith(b"agentflow: /dev/full is not whole, the result stands on stdout alone: ")
+    assert err.count(b"\n") == 1
+
+
 async def test_sigterm_ends_a_run_with_its_summary() -> None:
     """A run without end stops at SIGTERM, exits 0, and what it counted is what the gateway answered."""
     seen = asyncio.Event()

@@ -18,9 +18,16 @@ from claw_r1.agentflow.runner import Runner
 from claw_r1.agentflow.settings import AgentFlowSettings, EvaluationPlan, RunPlan
 from claw_r1.agentflow.stats import Stats, progress_line
 from claw_r1.agentflow.tasks import TaskList
+from claw_r1.datapool.batch.selection import select
+from claw_r1.datapool.batch.spec import BatchSpec
+from claw_r1.schemas.events import CallCaptured, GroupOpened, TrajectoryCompleted
 from claw_r1.schemas.json_values import json_digest
 from tests.agentflow.fake_gateway import FakeGateway
+from tests.datapool.batch.selecting import chosen
+from tests.gateway.engine import ScriptedEngine, completion
+from tests.gateway.house import House, record, started
 from tests.patience import until_async
+from tests.trainer.pooled import RUN, pooled
 
 QUICK = AgentFlowSettings(retry_budget_s=0.5, retry_pause_s=0.01, drain_timeout_s=0.2, stats_interval_s=0.02)
 
@@ -310,3 +317,39 @@ def test_a_curriculum_needs_a_run() -> None:
     """Its groups are where the history is."""
     with pytest.raises(InvalidPlan, match="--run-id"):
         RunPlan(curriculum_rate=0.1)
+
+
+async def test_a_batch_of_environments_is_made_of_the_groups_of_their_runners() -> None:
+    """A runner for each, whose tag says which it plays: the gateway stores it with the group, and the shares of a spec go by it."""
+    with ScriptedEngine(lambda asked: completion(asked.json, versions=f"{RUN}/0")) as engine, House() as house:
+        house.worker(engine.url)
+        house.admission.apply(record(started(RUN, 9)))
+        async with GatewayClient(house.url, run_id=RUN, model="tiny", settings=QUICK) as client:
+            for seed, name in enumerate(("maths", "code", "games")):
+                plan = RunPlan(group_size=2, concurrency=2, groups_max=2, run_id=RUN, seed=seed, tag=(f"env:{name}",))
+                await Runner(Echo(), client, plan).run()
+        opened = {event.group_id: event.tags for event in house.events(GroupOpened)}
+        world = pooled(
+            event for kind in (GroupOpened, CallCaptured, TrajectoryCompleted) for event in house.events(kind)
+        )
+    spec = BatchSpec(groups_per_batch=4, group_size=2, staleness_max=9, environments={"maths": 0.5, "code": 0.5})
+    batch = select(world.pool, spec, 0, RUN, ())
+    assert sorted(opened[name] for name in chosen(batch)) == [("env:code",)] * 2 + [("env:maths",)] * 2
+    assert set(batch.skipped.values()) == {"environment_without_share: games"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        ({"tag": ("",)}, "1 to 512 printable"),
+        ({"tag": ("x" * 513,)}, "1 to 512 printable"),
+        ({"tag": ("env:\n",)}, "1 to 512 printable"),
+        ({"tag": ("evaluation.version=1",)}, "begin with evaluation"),
+        ({"tag": ("x",) * 33}, "at most 32"),
+        ({"tag": ("x",) * 25, "run_id": "r", "eval_every": 1}, "at most 24"),
+    ],
+)
+def test_tags_that_the_gateway_would_refuse_are_refused_at_the_start(plan: dict[str, object], says: str) -> None:
+    """Not when a first evaluation is due, whose groups have tags of their own beside."""
+    with pytest.raises(InvalidPlan, match=says):
+        RunPlan(**plan)  # type: ignore[arg-type]  # fields by name, of any type

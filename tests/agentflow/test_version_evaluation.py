@@ -43,7 +43,9 @@ def evaluated(fake: FakeGateway) -> list[EvaluatedTask]:
 
 async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled() -> None:
     """At 0, and at 5 because 4 was never seen; each task once at temperature 0 and three times as the flow samples, whatever the run is called."""
-    plan = RunPlan(run_id="größe 2", group_size=2, concurrency=4, eval_every=4, eval_count=2, eval_samples=3)
+    plan = RunPlan(
+        run_id="größe 2", group_size=2, concurrency=4, eval_every=4, eval_count=2, eval_samples=3, tag=("env:ask",)
+    )
     async with (
         FakeGateway(policy_version="größe 2/0") as fake,
         GatewayClient(fake.url, channel="train", settings=QUICK) as client,
@@ -65,6 +67,7 @@ async def test_every_k_versions_the_same_tasks_are_played_greedily_and_sampled()
         await until_async(lambda: over(5) == 8)
         runner.stop()
         summary = await running
+    assert {body["tags"][-1] for body in fake.bodies("groups")} == {"env:ask"}
     parts = evaluated(fake)
     assert Counter(part.version for part in parts) == {0: 4, 5: 4}
     tasks = {

@@ -33,7 +33,8 @@ FLAT_ADVICE = (
 )
 
 LACKS_ADVICE = (
-    "are agents at work that open groups with the tag env:NAME of these environments? `claw pool batch` counts what is there; "
+    "are agents at work that open groups with the tag env:NAME of these environments, as `claw agents run --tag env:NAME` does? "
+    "`claw pool batch` counts what is there; "
     "spec.environments gives the shares"
 )
 

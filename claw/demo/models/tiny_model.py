@@ -9,6 +9,7 @@ import hashlib
 import json
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from claw_r1.claw.errors import CannotRun
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -118,18 +121,33 @@ def save_warmed_up(
         path.chmod(0o644)  # safetensors writes for its owner only
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the path of the model's directory."""
+def loaded(place: str) -> ModuleType:
+    """The demonstrations of a module or of a file. Raises CannotRun for what cannot be loaded, or has none."""
     from claw_r1.agentflow.flow import module_named  # a person's modules are found as flows are
 
+    try:
+        module = module_named(place)
+    except Exception as error:  # foreign code, while it is imported
+        raise CannotRun(f"cannot load {place!r}: {type(error).__name__}: {error}") from error
+    for name in ("demonstration", "RECIPE"):
+        if not hasattr(module, name):
+            raise CannotRun(f"{place!r} has no `{name}`: a model is made of `demonstration(rng)` and `RECIPE`")
+    return module
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the path of the model's directory."""
     parser = argparse.ArgumentParser(prog="python -m claw_r1.claw.demo.models.tiny_model", description=__doc__)
     parser.add_argument("demonstrations", help="module or file.py with `demonstration(rng)` and `RECIPE`")
     parser.add_argument("--out", type=Path, required=True, help="folder that keeps such models, one directory each")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the demonstrations")
     options = parser.parse_args(argv)
-    print(
-        ensure(options.out, module_named(options.demonstrations), options.seed).resolve()
-    )  # for a link, which may lie anywhere
+    try:
+        demonstrations = loaded(options.demonstrations)
+    except CannotRun as error:
+        print(f"tiny_model: {error}", file=sys.stderr)
+        return 2
+    print(ensure(options.out, demonstrations, options.seed).resolve())  # for a link, which may lie anywhere
     return 0
 
 

@@ -94,6 +94,37 @@ def test_the_path_that_is_printed_can_be_linked_from_anywhere(
     """A relative `--out` is resolved; demonstrations are a file of one's own, too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("claw_r1.claw.demo.models.tiny_model.ensure", lambda out, module, seed: out / module.SHORT)
-    (tmp_path / "mine.py").write_text("SHORT = 'mine'\n")
+    (tmp_path / "mine.py").write_text("SHORT = 'mine'\ndemonstration = RECIPE = None\n")
     main(["mine.py", "--out", "models"])
     assert capsys.readouterr().out.strip() == str(tmp_path / "models" / "mine")
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "says"),
+    [
+        ("gone.py", None, "FlowNotFound: no file 'gone.py'"),
+        ("no.such.module", None, "ModuleNotFoundError: No module named 'no'"),
+        ("slip.py", "def demonstration(rng:", "SyntaxError: "),
+        ("slip.py", "import no_such_module", "ModuleNotFoundError: "),
+        ("slip.py", "def demonstration(rng): return []", "'slip.py' has no `RECIPE`"),
+        ("slip.py", "RECIPE = None", "'slip.py' has no `demonstration`"),
+    ],
+)
+def test_demonstrations_that_are_none_are_refused_in_one_line(
+    place: str,
+    code: str | None,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit 2 and nothing on stdout, where a shell reads the path; no model is begun."""
+    monkeypatch.chdir(tmp_path)
+    if code is not None:
+        (tmp_path / place).write_text(code)
+    assert main([place, "--out", "models"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert printed.err.startswith("tiny_model: ")
+    assert says in printed.err
+    assert not (tmp_path / "models").exists()
