@@ -24,7 +24,8 @@ FLAG_COLUMNS_MAX = 32
 EPILOG = "Each flag is also an environment variable: {}, in capitals, with _ for - and __ for a dot. The flag wins."
 PROBLEMS = {"missing": "a value is required", "extra_forbidden": "there is no such setting"}
 NULL = "None"  # what pydantic-settings takes for None on a command line
-UNDECODABLE = re.compile(r'parsing value for field "(\w+)"')  # the words of pydantic-settings
+UNDECODABLE = re.compile(r'parsing value for field "(\w+)"')  # the words of pydantic-settings, as is the next
+NO_MAPPING = re.compile(r"Parsing error encountered for ([\w.]+):")
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -57,6 +58,11 @@ class CommandLine:
         self._repeatable: set[str] = set()
         self._group: argparse._ArgumentGroup | None = None
         self._sources = {settings: self._source(settings) for settings in classes}
+
+    def add_shorthand(self, settings: type[BaseSettings], name: str, about: str) -> None:
+        """A flag that is no field: its class makes values of fields of it before it reads them."""
+        self._owners[name] = settings
+        self.parser.add_argument(flag_of(name), dest=name, metavar="TEXT", default=argparse.SUPPRESS, help=about)
 
     def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
         """The flags of a command line (None: this process's). One that does not exist ends the program, exit code 2."""
@@ -142,6 +148,8 @@ def first_problem(settings: type[BaseSettings], error: ValidationError) -> str:
 
 
 def _undecodable(settings: type[BaseSettings], error: SettingsError) -> str:
+    if mapping := NO_MAPPING.match(str(error)):
+        return _named(settings, mapping[1].split("."), "a mapping is written as JSON, a plain one also NAME=VALUE")
     field = UNDECODABLE.search(str(error))
     return _named(settings, [field[1]], "the value is not valid JSON") if field else str(error)
 

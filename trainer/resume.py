@@ -102,11 +102,6 @@ class Resumption:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """The engine as it was after a batch; that batch published, if its trainer died before it could be."""
-        if checkpoint.sequence >= self._history.sequence_free:
-            name = checkpoint.path.name
-            raise CheckpointForeign(
-                f"checkpoint {name} holds a batch that the log never planned; was the log replaced?"
-            )
         state = self._dependencies.learner.load(checkpoint.path)
         candidate = self._publisher.candidate()
         _check(checkpoint, state, candidate.manifest, self._settings.run_id)

@@ -32,6 +32,7 @@ from claw_r1.trainer.resume import Resumption
 from claw_r1.trainer.settings import TrainerSettings
 from claw_r1.trainer.storage.async_writer import BackgroundWriter, log_not_written
 from claw_r1.trainer.storage.checkpoints import Checkpoints
+from claw_r1.trainer.storage.owner import check_own
 from claw_r1.trainer.storage.reports import Reports
 from claw_r1.trainer.storage.sinks import opened
 from claw_r1.trainer.update import Updater
@@ -97,8 +98,8 @@ class TrainingRun:
         Raises Fenced when another trainer takes the run over, TrainerError and LogError for what no retry cures.
         """
         checkpoints = Checkpoints(self._settings.out_dir / "checkpoints", self._settings.checkpoints_kept)
-        oldest = min((checkpoint.sequence for checkpoint in checkpoints.all()), default=NO_BATCH)
-        history = self._dependencies.journal.open(plans_after=oldest)
+        kept = checkpoints.all()
+        history = self._dependencies.journal.open(plans_after=kept[0].sequence if kept else NO_BATCH)
         self._progress.version_free = history.version_free
         self._publisher.snapshots.algorithm = history.digest_algorithm
         if history.ended is not None:
@@ -111,6 +112,7 @@ class TrainingRun:
                 return "over"
             log.info("run_continued", run_id=self._settings.run_id, ended=history.ended.reason)
         self._check_settings(history)
+        check_own(self._settings.out_dir, kept[-1] if kept else None, history)
         earlier, metrics = history.batches, self._dependencies.metrics
         metrics.begin(self._settings.spec)
         metrics.resume(earlier)

@@ -278,6 +278,7 @@ def command_line() -> CommandLine:
     line = CommandLine("claw train", "Train a run to its end, or resume it.", TrainerSettings)
     add = line.parser.add_argument
     add("--config", type=Path, metavar="PATH", help="YAML or JSON file of settings by their names.")
+    line.add_shorthand(TrainerSettings, "spec.preset", "A starting point of the batch spec (docs/batches.md).")
     add(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="A setting by its name, as a flag. Repeatable."
     )

@@ -90,9 +90,16 @@ def load(path: Path) -> DatasetManifest:
         _ = manifest.vector
     except OSError as error:
         raise ManifestInvalid(f"{file} cannot be read: {error.strerror}") from error
-    except (ValidationError, ValueError, TypeError) as error:
-        raise ManifestInvalid(f"{file} is no manifest of a dataset: {str(error).splitlines()[0]}") from error
+    except (ValueError, TypeError) as error:
+        raise ManifestInvalid(f"{file} is no manifest of a dataset: {_first_problem(error)}") from error
     return manifest
+
+
+def _first_problem(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error).splitlines()[0]
+    problem = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
 
 def check_reproducible(manifest: DatasetManifest) -> None:

@@ -21,7 +21,7 @@ from claw_r1.consumers.rewards.subjects.log_history import FetchedCalls, LogHist
 from claw_r1.consumers.rewards.subjects.of_calls import CallSubjects
 from claw_r1.consumers.rewards.subjects.of_rows import RowSubjects, topics_of
 from claw_r1.eventlog.consume import ConsumeLimits, consume
-from claw_r1.eventlog.errors import Fenced
+from claw_r1.eventlog.errors import Fenced, LogError
 from claw_r1.eventlog.kafka.acls import check_access
 from claw_r1.eventlog.kafka.admin import as_on_broker, begin_offsets, offsets_at
 from claw_r1.eventlog.kafka.log import KafkaLog
@@ -184,6 +184,9 @@ class SlotThread(threading.Thread):
                 while not self._halt.is_set() and not self._served(scorer):
                     self._metrics.rejoined.labels(self.slot.name).inc()
                     self._halt.wait(REJOIN_PAUSE_S)
+        except (ConsumerError, LogError) as refusal:  # a sentence for a person, as a rule that does not load
+            log.error("rewards_slot_died", slot=self.slot.name, error=str(refusal))
+            self.error = refusal
         except Exception as error:  # the main thread ends the process with it
             log.exception("rewards_slot_died", slot=self.slot.name)
             self.error = error

@@ -82,6 +82,19 @@ def test_the_function_of_the_page_judges_on_a_log_in_memory() -> None:
     assert [(reward.call_id, reward.value) for reward in judged] == [("g-0-0", 0.98), ("g-0-1", 0.98)]
 
 
+def test_without_a_broker_it_ends_with_one_line(tmp_path: Path) -> None:
+    """It names the broker that does not answer; a traceback would be of our files."""
+    (tmp_path / "brevity.py").write_text(code())
+    environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "brevity.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("brevity: ")
+    assert "127.0.0.1:1" in done.stderr
+
+
 @pytest.mark.kafka
 def test_killed_and_started_again_each_call_is_rewarded_once(log_settings: LogSettings, tmp_path: Path) -> None:
     """After kill -9 with outputs in the log, the rewards may stand there twice, as the same events, and count once."""

@@ -56,6 +56,26 @@ def run(program: str, settings: LogSettings, folder: Path, *arguments: str) -> s
     return done.stdout
 
 
+def test_a_log_that_is_away_is_one_line(tmp_path: Path) -> None:
+    """After half a minute (here one second), not after five."""
+    patience = '"message.timeout.ms": 30_000'
+    assert patience in code()
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "avro").symlink_to(ROOT / "schemas" / "avro")
+    (tmp_path / "reward.py").write_text(code().replace(patience, '"message.timeout.ms": 1000'))
+    done = subprocess.run(
+        [sys.executable, "reward.py", "g", "t", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert any(line.startswith("not stored: ") for line in done.stderr.splitlines())  # beside what librdkafka says
+
+
 def rewards(settings: LogSettings) -> list[Record]:
     with LogReader(settings, [REWARDS]) as reader:
         return list(reader.read_to_end())

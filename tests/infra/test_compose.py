@@ -97,6 +97,15 @@ def test_what_docker_starts_again_does_not_end_by_itself() -> None:
         assert named("trainer", _variables(service))["TrainerSettings.stay_when_over"] is True
 
 
+def test_each_run_has_a_folder_of_its_own() -> None:
+    """A trainer refuses the folder of another run, so that `CLAW_RUN=run-2` could never start in run-1's."""
+    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+    for service in ("trainer", "trainer-gpu"):
+        variables = services[service]["environment"]
+        assert "${CLAW_RUN" in variables["CLAW_TRAINER_RUN_ID"]
+        assert variables["CLAW_TRAINER_OUT_DIR"].endswith("/" + variables["CLAW_TRAINER_RUN_ID"])
+
+
 def test_a_worker_has_memory_for_two_versions() -> None:
     """Where Docker gives 64 MB, a copy of the weights would lie among temporary files."""
     assert all("shm_size" in SERVICES[name] for name, target in OURS.items() if target in ("rollout", "trainer"))

@@ -97,6 +97,11 @@ def test_a_name_that_two_classes_have_is_the_flag_of_the_first(monkeypatch: pyte
         (["--port", "70000"], "port (--port or ENGINE_PORT): Input should be less than or equal to 65535"),
         (["--inner.size", "0"], "inner.size (--inner.size or ENGINE_INNER__SIZE): Input should be greater than"),
         (["--wait-s", "101"], "wait_s is above 100: nobody waits that long"),
+        (
+            ["--weights", "hunter3"],
+            "weights (--weights or ENGINE_WEIGHTS): a mapping is written as JSON, a plain one also NAME=VALUE",
+        ),
+        (["--weights", "{hunter3: 1}"], "weights (--weights or ENGINE_WEIGHTS): a mapping is written as JSON"),
         (["--mode", "hunter3"], "mode (--mode or ENGINE_MODE): Input should be 'fast' or 'slow'"),
     ],
 )

@@ -43,9 +43,23 @@ def test_set_is_a_flag_by_the_name_of_the_setting(config, monkeypatch):
     settings = load(["--config", str(config), *(word for value in words for word in ("--set", value))])
     assert (settings.learning_rate, settings.spec.tags, settings.spec.group_size) == (0.125, ("a", "b"), 6)
     assert (settings.stop_reward, settings.model_id) == (None, "other")
-    for typed, told in {"spec.grup_size=6": "did you mean spec.group_size", "seed": "NAME=VALUE"}.items():
+    wrong = {
+        "spec.grup_size=6": "did you mean spec.group_size",
+        "seed": "NAME=VALUE",
+        "spec.mix=null": r"spec\.mix \(--spec\.mix or CLAW_TRAINER_SPEC__MIX\): a mapping is written",
+        "spec.preset=gea": "preset: 'gea'; there are: .*gae",
+    }
+    for typed, told in wrong.items():
         with pytest.raises(SettingsInvalid, match=told):
             load(["--config", str(config), "--set", typed])
+
+
+@pytest.mark.parametrize("words", [["--set", "spec.preset=gae"], ["--spec.preset", "gae"]], ids=" ".join)
+def test_a_preset_is_a_flag_under_what_the_file_says(config, words):
+    """It stands for fields that nothing else sets; without it the file's own stays."""
+    spec = load(["--config", str(config), *words]).spec
+    assert (spec.algorithm, spec.groups_per_batch, spec.group_size) == ("gae", 3, 4)
+    assert load(["--config", str(config)]).spec.algorithm == "grpo"
 
 
 def test_one_thing_at_a_time(config, capsys):

@@ -1,11 +1,19 @@
-"""Where a slot begins that has no offsets: it never ran, or it was off for longer than Kafka keeps them."""
+"""Where a slot begins that has no offsets: it never ran, or it was off for longer than Kafka keeps them. How one ends that cannot open."""
 
+import threading
 import time
+from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
-from claw_r1.consumers.rewards.app import begin
+from claw_r1.consumers.errors import ConsumerError
+from claw_r1.consumers.rewards.app import SlotThread, begin
 from claw_r1.consumers.rewards.config import ScoredSlot, SlotOptions
+from claw_r1.consumers.rewards.kinds import Kind, ScorerSettings
+from claw_r1.consumers.rewards.metrics import RewardsMetrics
+from claw_r1.consumers.rewards.scorer import RewardScorer
+from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.eventlog.kafka.log import KafkaLog
 from claw_r1.eventlog.records import Outgoing
@@ -76,3 +84,24 @@ def test_times_of_a_copied_log_say_nothing_of_when_a_slot_was_at_work(log_settin
     judged(log_settings, "copied", 1_000_000)
     write(log_settings, group("before", [1.0]))
     assert begins_at(log_settings, "copied") == ends_of(log_settings)
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_bug"),
+    [(ConsumerError("my_rules: no module of that name"), False), (RuntimeError("a bug"), True)],
+    ids=["refusal", "bug"],
+)
+def test_a_scorer_that_is_refused_is_one_line(problem: Exception, is_bug: bool) -> None:
+    """A rule that does not load is its author's affair, and a traceback through our files says nothing of it; of a bug it does."""
+
+    def refuse(_: ScorerSettings) -> RewardScorer:
+        raise problem
+
+    refused = replace(slot("refused"), kind=Kind(ScorerSettings, refuse))
+    thread = SlotThread(KafkaLog(LogSettings()), refused, RewardsSettings(), RewardsMetrics(), threading.Event())
+    with capture_logs() as lines:
+        thread.run()
+    (line,) = [line for line in lines if line["event"] == "rewards_slot_died"]
+    assert thread.error is problem
+    assert bool(line.get("exc_info")) == is_bug
+    assert line.get("error") == (None if is_bug else str(problem))

@@ -121,6 +121,14 @@ def test_memory_of_weights_fits(overlay: str) -> None:
     assert both["CLAW_TRAINER_MODEL_ID"] == both["CLAW_ROLLOUT_MODEL_ID"]
 
 
+@IN_EACH
+def test_each_run_has_a_folder_of_its_own(overlay: str) -> None:
+    """A trainer refuses the folder of another run; the id is that of the ConfigMap, which stands before the variables."""
+    env = {each["name"]: each.get("value") for each in container(overlay, "trainer")["env"]}
+    assert "CLAW_TRAINER_RUN_ID" in variables(overlay, "trainer").keys() - env.keys()
+    assert str(env["CLAW_TRAINER_OUT_DIR"]).endswith("/$(CLAW_TRAINER_RUN_ID)")
+
+
 def test_every_wire_is_closed_in_the_secure_one() -> None:
     """Each room speaks to Kafka as its own user by TLS; the doors that security.md names show certificates."""
     for room, user in {**{room: f"claw-{room}" for room in ROOMS}, "tools": "claw-operator"}.items():
