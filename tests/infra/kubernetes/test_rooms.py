@@ -9,6 +9,7 @@ import yaml
 
 from claw_r1.claw.home import PROJECT
 from claw_r1.consumers.rewards.config import group_name, load
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.schemas.topics import Catalogue
 from tests.infra.dockerfile import Stage, stages
 from tests.infra.kubernetes.cluster import FOLDER, OVERLAYS, ROOMS, container, mounts, of_kind, pod, variables, workload
@@ -170,15 +171,18 @@ def test_who_may_speak_with_whom_is_the_table_of_security() -> None:
 
 
 def test_what_grows_grows_within_bounds() -> None:
-    """KEDA's targets are there; scorers are counted by the groups of their slots; the trainer and streams stand as they are."""
+    """KEDA's targets are there; scorers are counted by their slots' groups, on a topic that these read; the trainer and streams stay."""
     scaled = {name: each["spec"] for name, each in of_kind("gpu", "ScaledObject").items()}
     assert scaled.keys() == {"rewards", "gateway", "rollout"}
     for name, spec in scaled.items():
         assert workload("gpu", name)["kind"] == spec["scaleTargetRef"].get("kind", "Deployment")
-    groups = {group_name("claw", slot.name) for slot in load(FOLDER / "base" / "scorers.yaml")}
-    triggers = [each["metadata"] for each in scaled["rewards"]["triggers"]]
-    assert {each["consumerGroup"] for each in triggers} == groups
-    assert {each["topic"] for each in triggers} <= {Catalogue().name(topic) for topic in Catalogue()}
+    reads = {
+        group_name("claw", slot.name): {Catalogue().name(topic) for topic in topics_of(slot.scorer.scope)}
+        for slot in load(FOLDER / "base" / "scorers.yaml")
+    }
+    triggers = {each["metadata"]["consumerGroup"]: each["metadata"]["topic"] for each in scaled["rewards"]["triggers"]}
+    assert triggers.keys() == reads.keys()
+    assert [group for group, topic in triggers.items() if topic not in reads[group]] == []
     page = (PROJECT / "docs" / "metrics.md").read_text()
     for name in ("gateway", "rollout"):
         metric = re.search(r"claw_\w+", scaled[name]["triggers"][0]["metadata"]["query"])
