@@ -190,6 +190,13 @@ def test_what_grows_grows_within_bounds() -> None:
         assert f"| `{metric[0]}` |" in page
 
 
+@pytest.mark.parametrize("overlay", ["gpu", "secure"])
+def test_an_apply_leaves_what_grew(overlay: str) -> None:
+    """What KEDA scales has no number of its own, to which each apply would take it back."""
+    for name, scaled in of_kind(overlay, "ScaledObject").items():
+        assert "replicas" not in workload(overlay, scaled["spec"]["scaleTargetRef"]["name"])["spec"], name
+
+
 def _all(overlay: str, room: str) -> dict[str, str]:
     return {
         **_stage(overlay, room).env,
