@@ -75,8 +75,8 @@ def as_yaml(resources: list[JsonDict]) -> str:
 
 
 def kafka_spec(catalogue: Catalogue) -> JsonDict:
-    """The cluster: in clear within its namespace, for pods with the label of clients alone. Its brokers have metrics, and its groups
-    by Strimzi's exporter, which asks the brokers for their lag."""
+    """The cluster: in clear within its namespace, for pods with the label of clients alone. Its brokers and the lag of
+    its groups can be scraped."""
     copies = catalogue.replication
     config = CONFIG | dict.fromkeys(COPIED, copies)
     config |= dict.fromkeys(IN_SYNC, insync_of(copies))
