@@ -34,6 +34,8 @@ CONFIG: dict[str, object] = {
     "message.max.bytes": LARGEST_RECORD_BYTES,
     "log.retention.ms": -1,
 }
+METRICS = {"type": "strimziMetricsReporter"}
+"""Strimzi's other type would need a ConfigMap with rules."""
 COPIED = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -73,13 +75,15 @@ def as_yaml(resources: list[JsonDict]) -> str:
 
 
 def kafka_spec(catalogue: Catalogue) -> JsonDict:
-    """The cluster: in clear within its namespace, for pods with the label of clients alone."""
+    """The cluster: in clear within its namespace, for pods with the label of clients alone. Its brokers and the lag of
+    its groups can be scraped."""
     copies = catalogue.replication
     config = CONFIG | dict.fromkeys(COPIED, copies)
     config |= dict.fromkeys(IN_SYNC, insync_of(copies))
     return {
-        "kafka": {"listeners": [LISTENER], "config": config},
+        "kafka": {"listeners": [LISTENER], "config": config, "metricsConfig": METRICS},
         "entityOperator": {"topicOperator": {}, "userOperator": {}},
+        "kafkaExporter": {},
     }
 
 

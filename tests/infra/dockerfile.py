@@ -39,15 +39,15 @@ class Stage:
         return {int(port) for name, text in self.lines if name == "EXPOSE" for port in text.split()}
 
 
-def stages() -> dict[str, Stage]:
-    """Name -> stage, in the file's order."""
+def stages(lock: str = "cpu") -> dict[str, Stage]:
+    """Name -> stage, in the file's order, as the argument LOCK has it."""
     text = re.sub(r"\\\n\s*", " ", (IMAGES / "Dockerfile").read_text())
     lines = [line.split(None, 1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     read: dict[str, Stage] = {}
     stage = Stage("", "")
     for instruction, rest in lines:
         if instruction == "FROM":
-            below, _, name = rest.split()
+            below, _, name = rest.replace("${LOCK}", lock).split()
             stage = read[name] = Stage(name, below, [*read[below].lines] if below in read else [])
         elif read:
             stage.lines.append((instruction, rest))
@@ -62,3 +62,5 @@ def arguments() -> dict[str, str]:
 
 TARGETS = {"gateway", "streams", "rewards", "dashboard", "tools", "trainer", "rollout"}
 """Those of rooms, by whose names they go."""
+COMPILING = {"trainer", "rollout"}
+"""Those whose images have a compiler where LOCK is gpu."""

@@ -21,6 +21,16 @@ EXPRESSIONS = [expr.replace("$range", "5m") for _, panel in PANELS for expr in p
 OWN = {"instance", "job", "component", "le"}
 """Labels that Prometheus or a histogram adds."""
 
+KAFKAS = re.compile(r"\bkafka_[a-z_()?]+_[a-z]+")
+SHOWN = (
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_server_brokertopicmetrics_bytesinpersec_total",
+    "kafka_server_brokertopicmetrics_bytesoutpersec_total",
+    "kafka_consumergroup_lag",
+)
+"""Names that Strimzi's reporter gives brokers' metrics, and its exporter the lag of groups, as its own boards ask for them."""
+
 
 def test_boards_ask_for_metrics_and_labels_that_there_are() -> None:
     """Names of claw alone: those of Kafka are its exporter's. Labels in braces, in `by (…)` and in legends."""
@@ -51,6 +61,16 @@ def test_the_room_of_our_brokers_is_seen(overlay: str) -> None:
     for claim in (*claims, "data-mine-kafka-0", "data-0-mine-kafka-0"):
         assert re.fullmatch(pattern, claim), claim
     assert not re.fullmatch(pattern, "home-trainer-0")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_our_kafka_has_what_its_board_asks_for(overlay: str) -> None:
+    """Each name of Kafka's is one that Strimzi's reporter or exporter gives, and both are on in our resource."""
+    asked = {name for panel in BOARDS["kafka"] for text in panel["queries"].values() for name in KAFKAS.findall(text)}
+    assert [name for name in asked if not any(re.fullmatch(name, shown) for shown in SHOWN)] == []
+    spec = of_kind(overlay, "Kafka")["claw"]["spec"]
+    assert spec["kafka"]["metricsConfig"] == {"type": "strimziMetricsReporter"}
+    assert spec["kafkaExporter"] is not None
 
 
 def test_prometheus_takes_every_expression(tmp_path: Path) -> None:

@@ -106,6 +106,11 @@ def test_each_run_has_a_folder_of_its_own() -> None:
         assert variables["CLAW_TRAINER_OUT_DIR"].endswith("/" + variables["CLAW_TRAINER_RUN_ID"])
 
 
+def test_what_ends_is_started_again() -> None:
+    """Rooms, Kafka and what watches them; what makes the topics ends when they are made."""
+    assert {name for name, each in SERVICES.items() if each.get("restart") != "unless-stopped"} == {"topics"}
+
+
 def test_a_worker_has_memory_for_two_versions() -> None:
     """Where Docker gives 64 MB, a copy of the weights would lie among temporary files."""
     assert all("shm_size" in SERVICES[name] for name, target in OURS.items() if target in ("rollout", "trainer"))

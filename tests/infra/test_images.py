@@ -19,7 +19,7 @@ from claw_r1.claw.install.environment import LOCKS
 from claw_r1.claw.local.ports import free_ports
 from claw_r1.runtime.modules import EXTRAS
 from claw_r1.runtime.monitoring.server import monitored
-from tests.infra.dockerfile import HOST, IMAGES, TARGETS, Stage, arguments, stages
+from tests.infra.dockerfile import COMPILING, HOST, IMAGES, TARGETS, Stage, arguments, stages
 from tests.infra.settings_of import PORTS, wrong
 
 STAGES = stages()
@@ -67,6 +67,15 @@ def test_it_runs_a_command_of_ours_as_nobody(target: str) -> None:
     assert next(text for name, text in stage.lines if name == "COPY" and "--from=build-" in text).endswith(
         " /opt/claw /opt/claw"
     )
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_what_computes_on_gpus_can_compile(target: str) -> None:
+    """Triton and torch do in a trainer and a worker, into a cache in their home; no other image has a compiler, and nobody is root."""
+    stage = stages("gpu")[target]
+    assert any("g++" in text for name, text in stage.lines if name == "RUN") == (target in COMPILING)
+    assert stage.env.get("TORCHINDUCTOR_CACHE_DIR", "/var/lib/claw/").startswith(f"{stage.env['CLAW_HOME']}/")
+    assert stage.last("USER") == STAGES[target].last("USER")
 
 
 @pytest.mark.parametrize("target", sorted(TARGETS))

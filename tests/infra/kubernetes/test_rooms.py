@@ -9,7 +9,10 @@ import yaml
 
 from claw_r1.claw.home import PROJECT
 from claw_r1.consumers.rewards.config import group_name, load
+from claw_r1.consumers.rewards.subjects.of_rows import topics_of
 from claw_r1.schemas.topics import Catalogue
+from claw_r1.trainer.ranks.memory import ModelShape, bytes_per_rank
+from claw_r1.trainer.settings import TrainerSettings
 from tests.infra.dockerfile import Stage, stages
 from tests.infra.kubernetes.cluster import FOLDER, OVERLAYS, ROOMS, container, mounts, of_kind, pod, variables, workload
 from tests.infra.settings_of import PORTS, named, wrong
@@ -27,6 +30,13 @@ ENDS = {
     "trainer": ("TrainerSettings.stop_timeout_s",), "rollout": ("RolloutSettings.drain_timeout_s", "RolloutSettings.stop_timeout_s"),
 }  # fmt: skip
 """Room -> the settings that say how long its end may take."""
+
+OF_7B = ModelShape(
+    parameters=7_615_616_512, layers=28, width=3584, mlp_width=18944, vocabulary=152064, queries=3584, keys=512, query_norm=False
+)  # fmt: skip
+"""The shape of Qwen 2.5 7B."""
+PROCESS_BYTES = 12 << 30
+"""What a rank takes of the host beside the copies: torch with CUDA, and the tensor that it is just copying."""
 
 
 @AND_TOOLS
@@ -129,6 +139,39 @@ def test_each_run_has_a_folder_of_its_own(overlay: str) -> None:
     assert str(env["CLAW_TRAINER_OUT_DIR"]).endswith("/$(CLAW_TRAINER_RUN_ID)")
 
 
+def test_a_model_of_7b_can_be_trained() -> None:
+    """Its ranks fit GPUs of 80 GB, copies of checkpoint and versions the pod's memory, and what is kept the volume."""
+    read = named("trainer", _all("gpu", "trainer"))
+    settings = TrainerSettings.model_construct(
+        **{
+            name.removeprefix("TrainerSettings."): value
+            for name, value in read.items()
+            if name.startswith("TrainerSettings.")
+        }
+    )
+    resources = container("gpu", "trainer")["resources"]
+    assert resources["limits"]["nvidia.com/gpu"] == str(settings.ranks)
+    rank = bytes_per_rank(
+        OF_7B,
+        device=settings.device,
+        precision="bf16",
+        stage=settings.zero_stage,
+        ranks=settings.ranks,
+        tokens=settings.micro_batch_tokens_max,
+        checkpointing=settings.optimizer.gradient_checkpointing,
+        offload=settings.optimizer.offload,
+    )
+    assert 1.2 * rank["total"] <= 80e9  # a measured peak is within a fifth of the formula (docs/measuring-training.md)
+    version, on_host = 2 * OF_7B.parameters, settings.ranks * rank.get("optimizer_on_host", 0)
+    checkpoint = version + 12 * OF_7B.parameters
+    assert checkpoint + 3 * version + on_host + settings.ranks * PROCESS_BYTES <= 2**30 * _gib(
+        resources["requests"]["memory"]
+    )
+    (home,) = [volume for path, volume, _ in mounts("gpu", "trainer") if path == "/var/lib/claw"]
+    volume = 2**30 * _gib(home["persistentVolumeClaim"]["resources"]["requests"]["storage"])
+    assert (settings.checkpoints_kept + 1) * checkpoint + (settings.hf_kept + 1) * version <= volume
+
+
 def test_every_wire_is_closed_in_the_secure_one() -> None:
     """Each room speaks to Kafka as its own user by TLS; the doors that security.md names show certificates."""
     for room, user in {**{room: f"claw-{room}" for room in ROOMS}, "tools": "claw-operator"}.items():
@@ -178,20 +221,30 @@ def test_who_may_speak_with_whom_is_the_table_of_security() -> None:
 
 
 def test_what_grows_grows_within_bounds() -> None:
-    """KEDA's targets are there; scorers are counted by the groups of their slots; the trainer and streams stand as they are."""
+    """KEDA's targets are there; scorers are counted by their slots' groups, on a topic that these read; the trainer and streams stay."""
     scaled = {name: each["spec"] for name, each in of_kind("gpu", "ScaledObject").items()}
     assert scaled.keys() == {"rewards", "gateway", "rollout"}
     for name, spec in scaled.items():
         assert workload("gpu", name)["kind"] == spec["scaleTargetRef"].get("kind", "Deployment")
-    groups = {group_name("claw", slot.name) for slot in load(FOLDER / "base" / "scorers.yaml")}
-    triggers = [each["metadata"] for each in scaled["rewards"]["triggers"]]
-    assert {each["consumerGroup"] for each in triggers} == groups
-    assert {each["topic"] for each in triggers} <= {Catalogue().name(topic) for topic in Catalogue()}
+    reads = {
+        group_name("claw", slot.name): {Catalogue().name(topic) for topic in topics_of(slot.scorer.scope)}
+        for slot in load(FOLDER / "base" / "scorers.yaml")
+    }
+    triggers = {each["metadata"]["consumerGroup"]: each["metadata"]["topic"] for each in scaled["rewards"]["triggers"]}
+    assert triggers.keys() == reads.keys()
+    assert [group for group, topic in triggers.items() if topic not in reads[group]] == []
     page = (PROJECT / "docs" / "metrics.md").read_text()
     for name in ("gateway", "rollout"):
         metric = re.search(r"claw_\w+", scaled[name]["triggers"][0]["metadata"]["query"])
         assert metric is not None
         assert f"| `{metric[0]}` |" in page
+
+
+@pytest.mark.parametrize("overlay", ["gpu", "secure"])
+def test_an_apply_leaves_what_grew(overlay: str) -> None:
+    """What KEDA scales has no number of its own, to which each apply would take it back."""
+    for name, scaled in of_kind(overlay, "ScaledObject").items():
+        assert "replicas" not in workload(overlay, scaled["spec"]["scaleTargetRef"]["name"])["spec"], name
 
 
 def _all(overlay: str, room: str) -> dict[str, str]:
