@@ -42,9 +42,24 @@ def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, 
     try:
         done = rebuild(target, vector(settings, request.to), progress, request.flush_facts)
     except AccessRefused as refused:
-        own = f"a generation's topics and ids are its own: `claw topics acls --generation {generation} --apply`"
-        raise CannotRun(f"{refused}; {own}") from refused
+        raise CannotRun(f"{refused}; {lists_of(settings, generation)}") from refused
     return done, time.monotonic() - started_s
+
+
+def lists_of(settings: LogSettings, generation: int) -> str:
+    """Returns how the users get the access lists of another
+    generation. Strimzi's operator takes away what its
+    KafkaUser does not name: there the lists of the
+    generation in use are written with it."""
+    prefix = f"--prefix {settings.prefix}"
+    this, other = (f"--generation {each}" for each in (settings.generation, generation))
+    return (
+        "a generation's topics and ids are its own: "
+        f"`claw topics acls {other} {prefix} --apply`, "
+        "or for Strimzi's users "
+        f"`claw topics manifests --kind KafkaUser {this} {other} {prefix}`, "
+        "and apply that"
+    )
 
 
 def vector(settings: LogSettings, to: str) -> dict[Place, int]:

@@ -2,6 +2,7 @@
 one node or several."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,15 @@ class Broker:
         """Starts a local one again that has ended, whoever had started it. Raises CannotRun."""
         if self.local is not None:
             self.local.revive()
+
+    def is_away(self) -> bool:
+        """Returns whether no server of one that a variable
+        names answers, each tried once; nobody here could
+        start it again."""
+        if self.local is not None:
+            return False
+        pairs, probe = tcp.split_servers(self.bootstrap), _probe()
+        return not any(probe(*pair, tcp.TRY_S) for pair in pairs)
 
     def __enter__(self) -> "Broker":
         return self
@@ -98,10 +108,13 @@ def check_answers(servers: str, timeout_s: float = ANSWER_TIMEOUT_S, named: str 
         pairs = tcp.split_servers(servers)
     except ValueError as error:
         raise CannotRun(f"{named} is {error}; write host:port,host:port") from None
-    probe = tcp.accepts if LogSettings().secured else tcp.kafka_answers
-    if not tcp.any_answers(pairs, timeout_s, probe):
+    if not tcp.any_answers(pairs, timeout_s, _probe()):
         raise CannotRun(
             f"no Kafka broker answers at {servers} ({named}): start it or correct the address, "
             "or unset the variable and claw starts a broker of its own"
         )
     return servers
+
+
+def _probe() -> Callable[[str, int, float], bool]:
+    return tcp.accepts if LogSettings().secured else tcp.kafka_answers

@@ -133,7 +133,7 @@ def _serve(settings: UpSettings, trainer: "TrainerSettings | None", places: list
     stop = StopSignals()
     run_dir = claw_home() / "up"
     write_status(run_dir, [])  # from here on, `claw down` can stop this process
-    with resolve_broker() as broker, Processes(partial(write_status, run_dir)) as processes:
+    with resolve_broker() as broker, Processes(partial(write_status, run_dir), excuse=broker.is_away) as processes:
         stack = _stack(settings, run_dir, broker.bootstrap)
         port = settings.port or free_ports(1)[0]
         rooms = components(settings, trainer, stack, places)

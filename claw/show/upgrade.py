@@ -14,6 +14,7 @@ from claw_r1.claw.errors import CannotRun
 from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.datapool import FOLD_VERSION
+from claw_r1.eventlog.grants import ROLES, grants
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.gateway.settings import GatewaySettings
 from claw_r1.rollout.rewards.settings import RewardServerSettings
@@ -26,7 +27,7 @@ from claw_r1.schemas.avro_files import (
 from claw_r1.schemas.codec import decode
 from claw_r1.schemas.errors import UndecodableRecord
 from claw_r1.schemas.json_values import JsonDict
-from claw_r1.schemas.topics import TOPICS
+from claw_r1.schemas.topics import TOPICS, Catalogue
 from claw_r1.streams.settings import StreamsSettings
 from claw_r1.trainer.settings import TrainerSettings
 
@@ -66,6 +67,7 @@ def record() -> JsonDict:
         "golden": dict(_golden()),
         "topics": {each.name: each.settings() for each in TOPICS},
         "settings": dict(_defaults()),
+        "grants": {role: [str(grant) for grant in grants(Catalogue(), role)] for role in ROLES},
     }
 
 
@@ -122,7 +124,9 @@ def _read(before: Path) -> Any:  # JSON of `record`
 
 
 def _is_record(old: object) -> bool:
-    return isinstance(old, dict) and all(isinstance(old.get(part), kind) for part, kind in PARTS.items())
+    if not isinstance(old, dict) or not isinstance(old.get("grants", {}), dict):
+        return False
+    return all(isinstance(old.get(part), kind) for part, kind in PARTS.items())
 
 
 def compare(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: JSON of `record`
@@ -135,6 +139,7 @@ def compare(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: JSON of `re
         text = "the pool is made again, beside the old one (`claw rebuild`, docs/rebuild.md)"
         yield _says("warning", f"folds {old['fold']} -> {now['fold']}: {text}")
     yield from _topics(old["topics"], now["topics"])
+    yield from _lists(old.get("grants"), now["grants"])
     yield from _settings(old["settings"], now["settings"])
 
 
@@ -144,6 +149,26 @@ def _topics(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: name -> set
     for name in old:
         if now.get(name) != old[name]:
             yield _says("warning", f"topic {name} has other settings, or went: `claw topics diff`")
+
+
+def _lists(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: role -> grants
+    """Yields what a Kafka with access lists needs first:
+    each room asks for its rights as it starts, and ends
+    without them. old: None of a version that did not tell
+    them, as 0.1.0."""
+    wider = sorted(role for role in now if old is None or set(now[role]) - set(old.get(role, ())))
+    if wider:
+        who = "not told by that version"
+        if old is not None:
+            who = f"more for {', '.join(wider)}"
+        ways = (
+            "`claw topics acls --apply`, or for Strimzi's users "
+            "`claw topics manifests --kind KafkaUser`, and apply that"
+        )
+        yield _says(
+            "warning",
+            f"access lists, where Kafka has some: {who}; before anything is restarted {ways}",
+        )
 
 
 def _schemas(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: id -> name, fingerprint

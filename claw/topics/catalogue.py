@@ -1,6 +1,6 @@
 """The catalogue against the broker."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from claw_r1.claw.answers import Answer
@@ -62,11 +62,10 @@ def acls(options: CatalogueOptions, *, users: str, apply: bool) -> Answer:
     return Answer(rows, [f"{user}: {grant}" for user, each in needed.items() for grant in each])
 
 
-def strimzi(options: CatalogueOptions, *, users: str, kind: str) -> Answer:
-    """Cluster, topics and users as resources of Strimzi, all or those of one kind."""
-    resources = [
-        each for each in manifests(LogSettings(**asdict(options)).catalogue(), users) if kind in ("", each["kind"])
-    ]
+def strimzi(several: Sequence[CatalogueOptions], *, users: str, kind: str) -> Answer:
+    """Cluster, topics and users of these catalogues as resources of Strimzi, all or those of one kind."""
+    catalogues = [LogSettings(**asdict(options)).catalogue() for options in several]
+    resources = [each for each in manifests(catalogues, users) if kind in ("", each["kind"])]
     if not resources:
         raise CannotRun(f"--kind {kind}: there are {', '.join(KINDS)}")
     return Answer(resources, as_yaml(resources).rstrip())

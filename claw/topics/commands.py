@@ -1,5 +1,6 @@
 """The commands of `claw topics`. Each only hands its options to a function of this folder."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,6 +16,23 @@ topics = Commands(
 PartitionsOption = Annotated[int, typer.Option(envvar="CLAW_LOG_PARTITIONS", min=1, help="Partitions of every topic.")]
 ReplicationOption = Annotated[
     int, typer.Option(envvar="CLAW_LOG_REPLICATION", min=1, help="Replicas; 3 outside the local stack.")
+]
+PrefixesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefix",
+        envvar="CLAW_LOG_PREFIX",
+        help="Prefix of the topics, claw if not set; repeated, users may work on each.",
+    ),
+]
+GenerationsOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--generation",
+        envvar="CLAW_LOG_GENERATION",
+        min=1,
+        help="Generation of the pool, 1 if not set; repeated, users may work on each.",
+    ),
 ]
 UsersOption = Annotated[str, typer.Option(help="Prefix of the users' names, before the role.")]
 CopyPartitions = Annotated[int | None, typer.Option("--partitions", help="Partitions of the copy, if more than now.")]
@@ -71,14 +89,19 @@ def acls(
 
 @topics.command()
 def manifests(
-    options: CatalogueOptions,
+    prefixes: PrefixesOption = None,
+    partitions: PartitionsOption = 32,
+    replication: ReplicationOption = 1,
+    generations: GenerationsOption = None,
     users: UsersOption = "claw-",
     kind: Annotated[str, typer.Option(help="Print only this Strimzi kind, such as KafkaTopic.")] = "",
 ) -> Answers:
     """Print cluster, topics and users for Strimzi."""
     from claw_r1.claw.topics import catalogue
 
-    return catalogue.strimzi(options, users=users, kind=kind)
+    pairs = itertools.product(prefixes or ["claw"], generations or [1])
+    several = [CatalogueOptions(prefix, partitions, replication, generation) for prefix, generation in pairs]
+    return catalogue.strimzi(several, users=users, kind=kind)
 
 
 @topics.command()

@@ -2,8 +2,8 @@
 `claw topics manifests` prints. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 
 import yaml
 
@@ -55,16 +55,20 @@ RESOURCES = {
 }
 
 
-def manifests(catalogue: Catalogue, users: str) -> Iterator[JsonDict]:
-    """Yields the cluster, its nodes, each topic, and a user of each role whose name is `users` and the role's."""
-    yield _resource("Kafka", CLUSTER, kafka_spec(catalogue))
-    yield _resource("KafkaNodePool", "brokers", pool_spec(catalogue))
-    for topic in catalogue:
-        name = catalogue.name(topic)
-        spec = topic_spec(catalogue, topic)
+def manifests(catalogues: Sequence[Catalogue], users: str) -> Iterator[JsonDict]:
+    """Yields the cluster and its nodes by the first
+    catalogue, each topic of any, and a user of each role
+    whose name is `users` and the role's. Strimzi takes from
+    a user whatever its resource does not name, so that of
+    several catalogues it has the grants of all."""
+    yield _resource("Kafka", CLUSTER, kafka_spec(catalogues[0]))
+    yield _resource("KafkaNodePool", "brokers", pool_spec(catalogues[0]))
+    topics = {each.name(topic): topic_spec(each, topic) for each in catalogues for topic in each}
+    for name, spec in topics.items():
         yield _resource("KafkaTopic", _object_name(name), spec)
     for role in ROLES:
-        spec = user_spec(grants(catalogue, role))
+        needed = chain.from_iterable(grants(each, role) for each in catalogues)
+        spec = user_spec([*dict.fromkeys(needed)])
         yield _resource("KafkaUser", f"{users}{role}", spec)
 
 

@@ -49,7 +49,10 @@ class _Child:
 
 
 class Processes:
-    """The running components. `on_change` gets their states whenever one changed; `interrupt` may end a wait by what it raises.
+    """The running components. `on_change` gets their states
+    whenever one changed; `interrupt` may end a wait by what
+    it raises. `excuse` is asked at each death: one counts
+    against no budget while what they all need is away.
 
     Use it as a context manager.
     """
@@ -58,9 +61,11 @@ class Processes:
         self,
         on_change: Callable[[list[ComponentState]], None] = lambda _: None,
         interrupt: Callable[[], None] = lambda: None,
+        excuse: Callable[[], bool] = lambda: False,
     ) -> None:
         self._on_change = on_change
         self._interrupt = interrupt
+        self._excuse = excuse
         self._children: dict[str, _Child] = {}
         self._reported: list[ComponentState] = []
 
@@ -156,9 +161,13 @@ class Processes:
                 log.warning("component_was_over", component=component.name, log=child.log_name)
             return
         log.warning("component_died", component=component.name, how=describe_exit(exit_code), log=child.log_name)
-        delay_s = child.deaths.restart_delay_s(time.monotonic())
-        hopeless = exit_code == component.cannot_start_code and not child.restarts
-        if delay_s is None or hopeless:
+        if self._excuse():
+            delay_s: float | None = component.budget.delay_max_s
+            log.warning("component_death_excused", component=component.name, restart_after_s=delay_s)
+        else:
+            hopeless = exit_code == component.cannot_start_code and not child.restarts
+            delay_s = None if hopeless else child.deaths.restart_delay_s(time.monotonic())
+        if delay_s is None:
             child.state = State.DEAD
             raise ComponentDied(component.name, exit_code, child.log_name)
         child.state, child.restart_at_s = State.RESTARTING, time.monotonic() + delay_s

@@ -187,7 +187,9 @@ def test_an_operator_rebuilds_once_it_may_write_the_generation(site: SecuredSite
     """A generation's topics are its own: without their lists the refusal says which command writes them."""
     operator = site.of_role(log, "operator")
     said = last_line(run(operator, "claw_r1.claw.cli", "rebuild"))
-    assert "claw topics acls --generation 2 --apply" in said
+    assert f"claw topics acls --generation 2 --prefix {log.prefix} --apply" in said
+    both = "--generation 1 --generation 2"
+    assert f"manifests --kind KafkaUser {both} --prefix {log.prefix}" in said
     following = log.model_copy(update={"generation": 2})
     allow(log, {operator.security_username: grants(following.catalogue(), "operator")})
     rebuilt = run(operator, "claw_r1.claw.cli", "rebuild", "--json")

@@ -13,6 +13,8 @@ from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import Catalogue
 
 USERS = {f"claw-{role}": role for role in ROLES}
+LISTS = "`claw topics acls --apply`; for Strimzi's users `claw topics manifests --kind KafkaUser`, and apply that"
+"""Both ways in which they are written."""
 
 
 def access_findings(settings: LogSettings) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def own_access(settings: LogSettings) -> Finding:
     try:
         check_access(settings, "operator")
     except AccessRefused as refused:
-        return error(str(refused), "`claw topics acls --apply`")
+        return error(str(refused), LISTS)
     return ok("as the operator needs it")
 
 
@@ -61,7 +63,7 @@ def grants_held(catalogue: Catalogue, held: Mapping[str, Sequence[Grant]] | None
         wide += [f"{user}: {grant}" for grant in beyond(ours, needed)]
     if missing:
         says = f"{len(missing)} missing, such as {min(missing)}"
-        return error(says, "`claw topics acls --apply`")
+        return error(says, LISTS)
     if wide:
         unknown = "what `claw topics acls` does not name"
         says = f"{len(wide)} too wide, such as {min(wide)}"

@@ -47,6 +47,19 @@ def test_a_broker_that_refuses_is_one_line_that_names_the_ways(servers: str, sil
         check_answers(servers.format(silent=f"127.0.0.1:{silent_port}"), timeout_s=0.3)
 
 
+def test_a_named_broker_is_away_where_no_server_of_it_answers(silent_port: int) -> None:
+    """A local one is started again by whoever looks after it, so nothing is excused by it."""
+    gone = Broker(f"127.0.0.1:1,127.0.0.1:{silent_port}")
+    assert gone.is_away()
+    assert not Broker(gone.bootstrap, LocalBroker(Path("broker"))).is_away()
+
+
+@pytest.mark.kafka
+def test_a_broker_of_which_one_server_answers_is_not_away(broker: str) -> None:
+    """Deaths count then: what ends again and again has a reason of its own."""
+    assert not Broker(f"127.0.0.1:1,{broker}").is_away()
+
+
 def test_no_try_lasts_longer_than_the_time_that_is_left() -> None:
     """Of several brokers the last one is not given a full try."""
     tries: list[float] = []

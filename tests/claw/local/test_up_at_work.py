@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from claw_r1.claw.local.kafka.node import LocalBroker
+from claw_r1.claw.local.status_file import read_manager, read_status
 from claw_r1.eventlog.settings import LogSettings
+from claw_r1.runtime.processes.component import ComponentState
+from claw_r1.runtime.processes.restarts import RestartBudget
+from tests.patience import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -19,7 +25,7 @@ class Person:
     """Somebody who types commands, with a claw home and a broker of the test's."""
 
     def __init__(self, home: Path, log: LogSettings) -> None:
-        self._prefix = log.prefix
+        self.run_dir, self._prefix = home / "up", log.prefix
         self._environment = {
             **os.environ,
             "CLAW_HOME": str(home),
@@ -39,6 +45,10 @@ class Person:
         return {
             each["component"]: each["state"] for each in json.loads(self.types("status", "--json").stdout)["components"]
         }
+
+    def component(self, name: str) -> ComponentState:
+        """A component as the manager wrote it, without a look at Kafka."""
+        return next(each for each in read_status(self.run_dir) if each.component == name)
 
 
 @pytest.fixture
@@ -66,3 +76,27 @@ def test_a_stack_comes_up_is_listed_and_goes_down(person: Person) -> None:
     assert [each["pid"] for each in listed if Path(f"/proc/{each['pid']}").exists()] == []
     assert person.types("status").returncode == 1
     assert person.types("down").returncode == 1
+
+
+def test_a_stack_outlives_a_kafka_that_is_not_its_own(
+    tmp_path: Path, local_broker: LocalBroker, local_log: LogSettings
+) -> None:
+    """While the Kafka that a variable names is away, streams die and none of their successors can start. The gateway serves on, and
+    the streams run once more when Kafka is back: the manager ended them all, and agents met a closed port."""
+    person = Person(tmp_path / "home", local_log)
+    try:
+        assert person.up().returncode == 0
+        gateway, kafka = person.component("gateway"), local_broker.process
+        assert kafka is not None
+        kafka.signal(signal.SIGSTOP)
+        for deaths in range(RestartBudget().restarts_max + 1):
+            until(lambda deaths=deaths: person.component("streams").restarts == deaths)  # type: ignore[misc]  # mypy cannot infer it
+            os.kill(person.component("streams").pid or 0, signal.SIGKILL)
+        until(lambda: person.component("streams").restarts > RestartBudget().restarts_max)
+        assert person.component("gateway") == gateway
+        begun = (streams_log := person.run_dir / "logs" / "streams.log").stat().st_size
+        kafka.signal(signal.SIGCONT)
+        until(lambda: b"streams_assigned" in streams_log.read_bytes()[begun:])
+        assert read_manager(person.run_dir) is not None
+    finally:
+        person.types("down")

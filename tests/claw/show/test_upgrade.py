@@ -75,6 +75,21 @@ def test_every_release_can_be_upgraded_from(released: Path | None) -> None:
     assert not [row for row in compare(NOW, NOW) if row["severity"] == "error"]
 
 
+def test_new_rights_come_before_the_rooms_that_ask_for_them() -> None:
+    """By this version's tool, in both ways: for Strimzi's users `--apply` is none. What 0.1.0 keeps of itself tells no rights."""
+    (line,) = said(changed(grants={"gateway": ["read topic claw.keys"], "rollout": None}))
+    assert line.startswith(
+        "warning: access lists, where Kafka has some: more for gateway, rollout; before anything is restarted"
+    )
+    assert "claw topics acls --apply" in line
+    assert "claw topics manifests --kind KafkaUser" in line
+    released = check(Path("0.1.0"))
+    assert isinstance(released.value, dict)
+    assert [row for row in released.value["findings"] if "access lists" in row["says"]]
+    fewer = {**NOW["grants"], "gateway": [*NOW["grants"]["gateway"], "read topic claw.gone"]}
+    assert said({**NOW, "grants": fewer}) == [], "a right less ends no room"
+
+
 def test_a_release_that_there_never_was_is_refused() -> None:
     with pytest.raises(CannotRun, match=r"0\.0\.1: cannot be read"):
         check(Path("0.0.1"))
@@ -125,7 +140,9 @@ def test_folds_topics_and_settings_are_named() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"package": "1", "fold": 1, "schemas": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"package": "1", "fold": 1, "schemas": []}', json.dumps({**NOW, "grants": []})]
+)
 def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "old.json").write_text(text)
     with pytest.raises(CannotRun, match=r"old\.json"):

@@ -1,16 +1,18 @@
 """`claw topics` on a real broker: what the catalogue asks for is created, described and compared."""
 
+import dataclasses
 import json
 import re
 import uuid
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from claw_r1.claw.answers import emit
 from claw_r1.claw.errors import CannotRun
 from claw_r1.claw.topics import catalogue
-from claw_r1.claw.topics.commands import CatalogueOptions
+from claw_r1.claw.topics.commands import CatalogueOptions, topics
 from claw_r1.eventlog.settings import LogSettings
 from claw_r1.schemas.topics import TOPICS
 from tests import facts
@@ -93,10 +95,46 @@ def test_grants_are_listed_without_a_broker(
 
 def test_strimzis_resources_are_printed_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     """Those of one kind, as YAML that kubectl reads; a kind that there is not is refused with those that there are."""
-    assert emit(catalogue.strimzi(shape("Team_A"), users="claw-", kind="KafkaTopic"), as_json=False) == 0
+    assert emit(catalogue.strimzi([shape("Team_A")], users="claw-", kind="KafkaTopic"), as_json=False) == 0
     topics = list(yaml.safe_load_all(capsys.readouterr().out))
     assert {each["spec"]["topicName"] for each in topics} == {f"Team_A.{topic.name}" for topic in TOPICS}
     assert [each["metadata"]["name"] for each in topics if re.search(r"[^a-z0-9.-]", each["metadata"]["name"])] == []
     assert {each["spec"]["partitions"] for each in topics} == {2}
     with pytest.raises(CannotRun, match="KafkaUser"):
-        catalogue.strimzi(shape("claw"), users="claw-", kind="Topic")
+        catalogue.strimzi([shape("claw")], users="claw-", kind="Topic")
+
+
+def rights(*words: str) -> dict[str, set[str]]:
+    """What each user may do by the resources that `claw topics manifests` prints for Strimzi."""
+    shown = CliRunner().invoke(topics, ["manifests", "--kind", "KafkaUser", "--json", *words])
+    users = json.loads(shown.stdout)
+    return {
+        each["metadata"]["name"]: {
+            f"{operation} {line['resource']}"
+            for line in each["spec"]["authorization"]["acls"]
+            for operation in line["operations"]
+        }
+        for each in users
+    }
+
+
+@pytest.mark.parametrize(("option", "first", "second"), [("--generation", "1", "2"), ("--prefix", "claw", "claw64")])
+def test_a_user_of_two_catalogues_has_the_rights_of_both(option: str, first: str, second: str) -> None:
+    """Strimzi takes away what a user's resource does not name: that of the next generation alone would end the rooms of this one."""
+    one, two = (rights(option, each) for each in (first, second))
+    both = rights(option, first, option, second)
+    assert both == {user: one[user] | two[user] for user in one}
+    assert one["claw-streams"] - two["claw-streams"]
+    assert both.keys() == two.keys()
+
+
+def test_topics_that_two_generations_share_are_printed_once() -> None:
+    """Kubernetes takes the last of two resources of one name."""
+    generations = [dataclasses.replace(shape("claw"), generation=each) for each in (1, 2)]
+    answer = catalogue.strimzi(generations, users="claw-", kind="")
+    assert isinstance(answer.value, list)
+    names = [(each["kind"], each["metadata"]["name"]) for each in answer.value]
+    assert len(names) == len(set(names))
+    topics = {name for kind, name in names if kind == "KafkaTopic"}
+    derived = [topic for topic in TOPICS if topic.derived]
+    assert len(topics) == len(TOPICS) + len(derived)

@@ -47,7 +47,7 @@ def test_a_field_that_is_misspelt_is_seen(kind: str, field: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_kafkas_files_are_the_catalogues(kind: str) -> None:
     """`claw topics manifests --kind KIND --partitions 32 --replication 3` writes them again."""
-    ours = [each for each in manifests(CATALOGUE, "claw-") if each["kind"] == kind]
+    ours = [each for each in manifests([CATALOGUE], "claw-") if each["kind"] == kind]
     assert (FOLDER / GENERATED[kind]).read_text().rstrip() == as_yaml(ours).rstrip()
 
 

@@ -132,6 +132,22 @@ def test_a_later_start_that_cannot_work_is_repeated(tmp_path: Path) -> None:
         assert processes.states()[0].restarts == QUICK.restarts_max
 
 
+def test_no_death_counts_while_what_all_need_is_away(tmp_path: Path) -> None:
+    """Those before it and those after it count as ever, and a first start that cannot work is repeated meanwhile, too."""
+    looks = iter([False, *[True] * 3])
+    impatient = RestartBudget(restarts_max=1, delay_s=0.01, delay_max_s=0.01)
+    with Processes(excuse=lambda: next(looks, False)) as processes:
+        processes.start(child(tmp_path, "streams", "raise SystemExit(2)", budget=impatient))
+        with pytest.raises(ComponentDied):
+            processes.wait_finished("streams", 20)
+        assert processes.states()[0].restarts == 4
+    with Processes(excuse=lambda: not processes.states()[0].restarts) as processes:
+        processes.start(child(tmp_path, "gateway", "raise SystemExit(2)", budget=impatient, cannot_start_code=2))
+        with pytest.raises(ComponentDied):
+            processes.wait_finished("gateway", 20)
+        assert processes.states()[0].restarts == 2
+
+
 def test_a_component_that_waits_for_its_restart_has_no_process(tmp_path: Path) -> None:
     """Its pid may be another's by now: it is neither shown nor signalled."""
     slow = RestartBudget(delay_s=1000, delay_max_s=1000)
