@@ -47,10 +47,8 @@ def _rebuild(settings: LogSettings, request: RebuildSettings) -> tuple[Rebuilt, 
 
 
 def lists_of(settings: LogSettings, generation: int) -> str:
-    """Returns how the users get the access lists of another
-    generation. Strimzi's operator takes away what its
-    KafkaUser does not name: there the lists of the
-    generation in use are written with it."""
+    """Returns how the users get the access lists of another generation. Strimzi's operator takes away what
+    its KafkaUser does not name: there the lists of the generation in use are written with it."""
     prefix = f"--prefix {settings.prefix}"
     this, other = (f"--generation {each}" for each in (settings.generation, generation))
     return (

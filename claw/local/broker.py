@@ -41,8 +41,7 @@ class Broker:
             self.local.revive()
 
     def is_away(self) -> bool:
-        """Returns whether no server of one that a variable
-        names answers, each tried once; nobody here could
+        """Returns whether no server of one that a variable names answers, each tried once; nobody here could
         start it again."""
         if self.local is not None:
             return False

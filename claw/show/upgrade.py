@@ -78,10 +78,9 @@ def record_answer() -> Answer:
 
 
 def check(before: Path) -> Answer:
-    """Compares that version with this one; exit code 1 where a
-    record of its could not be read, or a setting of its is gone. Raises
-    CannotRun for a file that `claw upgrade` did not print. before: the
-    number of a release stands for what it printed."""
+    """Compares that version with this one; exit code 1 where a record of its could not be read, or a setting
+    of its is gone. Raises CannotRun for a file that `claw upgrade` did not print. before: the number of a
+    release stands for what it printed."""
     old, now = _read(before), record()
     rows = [*compare(old, now)]
     bad = any(row["severity"] == "error" for row in rows)
@@ -152,10 +151,8 @@ def _topics(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: name -> set
 
 
 def _lists(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: role -> grants
-    """Yields what a Kafka with access lists needs first:
-    each room asks for its rights as it starts, and ends
-    without them. old: None of a version that did not tell
-    them, as 0.1.0."""
+    """Yields what a Kafka with access lists needs first: each room asks for its rights as it starts, and ends
+    without them. old: None of a version that did not tell them, as 0.1.0."""
     wider = sorted(role for role in now if old is None or set(now[role]) - set(old.get(role, ())))
     if wider:
         who = "not told by that version"

@@ -56,11 +56,9 @@ RESOURCES = {
 
 
 def manifests(catalogues: Sequence[Catalogue], users: str) -> Iterator[JsonDict]:
-    """Yields the cluster and its nodes by the first
-    catalogue, each topic of any, and a user of each role
-    whose name is `users` and the role's. Strimzi takes from
-    a user whatever its resource does not name, so that of
-    several catalogues it has the grants of all."""
+    """Yields the cluster and its nodes by the first catalogue, each topic of any, and a user of each role
+    whose name is `users` and the role's. Strimzi takes from a user whatever its resource does not name, so
+    that of several catalogues it has the grants of all."""
     yield _resource("Kafka", CLUSTER, kafka_spec(catalogues[0]))
     yield _resource("KafkaNodePool", "brokers", pool_spec(catalogues[0]))
     topics = {each.name(topic): topic_spec(each, topic) for each in catalogues for topic in each}

@@ -181,8 +181,7 @@ def _means(left: Run, right: Run, metric: str, end: int, start: int = 0) -> list
 
 
 def _mean(batches: Sequence[BatchTrained], metric: str) -> float | None:
-    """Over the batches that have it. An environment's share is 0
-    in those that have episodes, but none of it."""
+    """Over the batches that have it. An environment's share is 0 in those that have episodes, but none of it."""
     values = [batch.metrics[metric] for batch in batches if metric in batch.metrics]
     if values and metric.startswith("env.") and metric.endswith(".share"):
         values += [0.0 for batch in batches if metric not in batch.metrics and "turns_mean" in batch.metrics]

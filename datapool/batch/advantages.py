@@ -56,8 +56,7 @@ Advantages = Callable[[ReturnGroups], list[list[Advantage]]]
 
 
 def are_equal(returns: Sequence[float]) -> bool:
-    """Returns whether no two of them differ by more than
-    `ROUNDING`. returns: one at least."""
+    """Returns whether no two of them differ by more than `ROUNDING`. returns: one at least."""
     return math.isclose(max(returns), min(returns), rel_tol=ROUNDING)
 
 

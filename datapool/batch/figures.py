@@ -34,8 +34,7 @@ def figures_of(member: "PooledTrajectory") -> EpisodeFigures:
 
 
 def response_tokens_of(step: StepRecord) -> int:
-    """Returns the sampled tokens of a response; of one without ids
-    as many as its server counted."""
+    """Returns the sampled tokens of a response; of one without ids as many as its server counted."""
     return step.response_length or (step.usage.completion_tokens if step.usage is not None else 0)
 
 

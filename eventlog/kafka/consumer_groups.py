@@ -63,8 +63,7 @@ def own_first(names: Iterable[str], prefix: str) -> list[str]:
 
 
 def facts_behind(settings: LogSettings) -> int:
-    """Returns how many facts the streams of this generation have not folded yet. Raises BrokerUnreachable,
-    TopicMissing."""
+    """Returns how many facts the streams of this generation have not folded yet. Raises BrokerUnreachable, TopicMissing."""
     begins, ends = begin_offsets(settings, FACTS), end_offsets(settings, FACTS)
     numbers = sorted({number for _, number in ends})
     reached = committed_offsets(settings, settings.catalogue().streams_group, FACTS, numbers)

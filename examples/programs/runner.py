@@ -74,8 +74,7 @@ def run_program(source: str, inputs: Sequence[Sequence[object]], limits: Program
 
 
 def _outputs(reply: bytes, count: int, fault: str) -> list[ProgramOutput]:
-    """Returns the outputs that the process wrote behind its mark; it is the program's word, so anything may stand
-    there."""
+    """Returns the outputs that the process wrote behind its mark; it is the program's word, so anything may stand there."""
     outputs = []
     for line in reply.splitlines()[1 : count + 1]:
         try:

@@ -35,8 +35,7 @@ current: ContextVar[Generations | None] = ContextVar("claw_generations", default
 
 
 def tap_engine(engine: Any, adapter: Any = None) -> None:  # Any: vLLM's; importing them here would load the engine
-    """Replace `engine.generate` by one that notes what was sampled, by which versions. adapter: LoRARequest
-    of all calls."""
+    """Replace `engine.generate` by one that notes what was sampled, by which versions. adapter: LoRARequest of all calls."""
     inner = engine.generate
 
     def generate(prompt: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:

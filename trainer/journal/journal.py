@@ -69,8 +69,7 @@ class Journal:
         return self.history(plans_after)
 
     def history(self, plans_after: int = NO_BATCH) -> History:
-        """Reads the history of the run, with the plans of the batches after `plans_after`. Whoever owns the run keeps
-        it."""
+        """Reads the history of the run, with the plans of the batches after `plans_after`. Whoever owns the run keeps it."""
         return _history(self._read(), self._run_id, plans_after)
 
     def commit(self, *events: RunEvent) -> None:

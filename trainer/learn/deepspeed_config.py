@@ -144,8 +144,7 @@ def _union(under: Mapping[str, Any], over: Mapping[str, Any]) -> DeepSpeedConfig
 
 
 def quiet_deepspeed() -> Any:  # Any: deepspeed is untyped
-    """DeepSpeed, its logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that
-    nobody calls."""
+    """DeepSpeed, its logs to stderr; no compiler run (47 s, or a hang on a stale lock) for an operator that nobody calls."""
     import deepspeed
 
     compatible = getattr(deepspeed.ops, "__compatible_ops__", {})

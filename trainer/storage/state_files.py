@@ -102,8 +102,7 @@ class MemoryFile:
 
 
 def damage(path: Path) -> str:
-    """Returns why the bytes of a file are not those that were written, in a sentence; empty: they are. Reads every
-    byte."""
+    """Returns why the bytes of a file are not those that were written, in a sentence; empty: they are. Reads every byte."""
     try:
         written = _digest_file(path).read_text()
         with path.open("rb") as file:

@@ -23,7 +23,7 @@ from claw_r1.weights.manifest import bytes_flat
 from claw_r1.weights.staging import Staging
 
 GATHER_S = 0.3
-"""How long others may come to the first who asks; less where everybody has asked who did for the version before."""
+"""Less where everybody has asked who did for the version before."""
 POLL_S = 0.1
 
 
@@ -87,13 +87,14 @@ class Carrying:
         *,
         join_s: float = 60.0,
         bucket_bytes: int = 8 << 20,
+        gather_s: float = GATHER_S,
         on_carried: Callable[[Carried], None] = lambda _: None,
     ) -> None:
         """join_s: until a group stands, and until its first bucket is sent. bucket_bytes: so few that a bucket is still
-        in the cache when it is written."""
+        in the cache when it is written. gather_s: how long others may come to the first who asks."""
         self.transports = tuple(transports)
         self._spawn, self._join_s, self._on_carried = spawn, join_s, on_carried
-        self._bucket_bytes = bucket_bytes
+        self._bucket_bytes, self._gather_s = bucket_bytes, gather_s
         self._version: tuple[str, int] | None = None
         self._asking: set[str] = set()
         """The workers that asked for this version."""
@@ -162,7 +163,7 @@ class Carrying:
     def _carry(self, place: tuple[str, str], gathering: _Gathering) -> None:
         began = time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: self._expected and self._expected <= self._asking, GATHER_S)
+            self._changed.wait_for(lambda: self._expected and self._expected <= self._asking, self._gather_s)
             del self._gatherings[place]
             seats = list(gathering.seats)
         if not seats:

@@ -94,8 +94,7 @@ class ReportPipe:
         os.write(REPORT if self._uses is None else REPORT_ALONE, json.dumps([word, value]).encode() + b"\n")
 
     def say_stopped(self, error: BaseException) -> None:
-        """Reports where the file stopped: line, kind, text; without code, whether an answer of the stand-in
-        was the cause."""
+        """Reports where the file stopped: line, kind, text; without code, whether an answer of the stand-in was the cause."""
         line = line_of(error, self._tests)
         self.say("stopped", [line, type(error).__name__, str(error)[:WORDS_MAX]])
         if self._uses is not None and self._uses.explain(error, line):

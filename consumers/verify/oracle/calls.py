@@ -50,8 +50,7 @@ def counted(order: Iterable[str]) -> list[str]:
 
 
 def chain_is_whole(call_id: str, calls: Calls) -> bool:
-    """Returns whether every link down to a full prompt is there and as promised; a call that comes twice closes a
-    circle."""
+    """Returns whether every link down to a full prompt is there and as promised; a call that comes twice closes a circle."""
     call, passed = calls[call_id][0], set[str]()
     while call.prompt.base_call_id is not None:
         base = _base_of(call, calls)

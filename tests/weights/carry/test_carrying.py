@@ -72,7 +72,7 @@ def carried() -> list[Carried]:
 @pytest.fixture
 def server(carried: list[Carried]) -> Iterator[TransferServer]:
     """A trainer that carries by gloo."""
-    carrying = Carrying(("gloo",), SPAWN, bucket_bytes=BUCKET, join_s=300, on_carried=carried.append)
+    carrying = Carrying(("gloo",), SPAWN, bucket_bytes=BUCKET, join_s=300, gather_s=3, on_carried=carried.append)
     server = TransferServer(carrying=carrying)
     yield server
     server.close()
