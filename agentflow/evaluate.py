@@ -16,6 +16,7 @@ from claw_r1.agentflow.seeds import derived_seed
 from claw_r1.agentflow.settings import EvaluationPlan
 from claw_r1.agentflow.tasks import FlowTasks, Tasks
 from claw_r1.agentflow.version_evaluation import GREEDY
+from claw_r1.schemas.evaluation import reaches
 from claw_r1.schemas.http import Channel
 
 FLOW_TASKS = 64
@@ -124,7 +125,7 @@ def _evaluation(
 
 
 def _solves(result: EpisodeResult, solved: float) -> bool:
-    return result.status == "completed" and result.reward is not None and result.reward >= solved
+    return result.status == "completed" and result.reward is not None and reaches(result.reward, solved)
 
 
 def _mean(results: Sequence[EpisodeResult]) -> float | None:

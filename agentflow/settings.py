@@ -102,7 +102,8 @@ class RunPlan(_Settings):
     channel: str = Channel.TRAIN
     """Channel of the groups. Those of val are never trained on."""
     tag: tuple[str, ...] = ()
-    """Tag of the groups, those of evaluations included: `env:NAME` and `priority:NUMBER` mean something to a batch spec."""
+    """Tag of the groups, those of evaluations included: `env:NAME` and `priority:NUMBER` mean
+    something to a batch spec."""
     deadline_s: float | None = 300.0
     """A group that is older is closed with the members that are complete."""
     stats: Path | None = None

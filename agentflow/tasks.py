@@ -23,6 +23,7 @@ from claw_r1.agentflow.bodies import JsonObject
 from claw_r1.agentflow.errors import InvalidPlan
 from claw_r1.agentflow.flow import AgentFlow
 from claw_r1.agentflow.seeds import derived_seed
+from claw_r1.schemas.evaluation import reaches
 from claw_r1.schemas.json_values import json_digest
 
 Seed = tuple[int | str, ...]
@@ -178,9 +179,9 @@ class Curriculum:
             groups = returns.get(digest, ())[-self._groups :]
             if len(groups) < self._groups:
                 continue
-            if all(low >= self._solved for low, _ in groups):
+            if all(reaches(low, self._solved) for low, _ in groups):
                 by_all.add(digest)
-            elif all(high < self._solved for _, high in groups):
+            elif not any(reaches(high, self._solved) for _, high in groups):
                 by_none.add(digest)
         self.by_all, self.by_none = frozenset(by_all), frozenset(by_none)
 

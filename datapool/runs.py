@@ -128,13 +128,13 @@ class Run:
 
     @property
     def best(self) -> VersionEvaluated | None:
-        """The evaluation of the best version, the last one that was called so.
+        """The evaluation of the best version, the last one that was called so: an earlier version may be judged later.
 
         One of held-out tasks, where there is any.
         """
         called_best = [each for each in self.evaluations.values() if each.best]
         held_out = [each for each in called_best if each.held_out]
-        return max(held_out or called_best, key=lambda each: each.version, default=None)
+        return next(reversed(held_out or called_best), None)
 
     def series(self, metric: str) -> list[tuple[int, float]]:
         """(sequence, value) of each batch that has this metric."""

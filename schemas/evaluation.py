@@ -4,15 +4,26 @@ Invariant: the tags alone say which version a group is of, which part of which e
 `GroupRecord.tags` is all that a reader needs.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self, get_args
 
 FRONT = "evaluation."
 EpisodeKind = Literal["greedy", "sample"]
+ROUNDING = 1e-9
 NUMBERS_END = 1 << 31
 """Larger numbers, or their products, would not fit the event that says the outcome; tags are free, so that
 anybody may write them."""
+
+
+def reaches(value: float, bound: float) -> bool:
+    """Returns whether a return is not below a bound, but for rounding: 0.1 + (0.2 + 0.7) is 0.9999999999999999.
+
+    >>> reaches(0.1 + (0.2 + 0.7), 1.0), reaches(0.999999, 1.0)
+    (True, False)
+    """
+    return value >= bound or math.isclose(value, bound, rel_tol=ROUNDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

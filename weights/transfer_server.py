@@ -257,7 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _carry(self, staging: Staging, query: dict[str, str]) -> None:
         carrying, transports = self.server.versions.carrying, query.get("transports", "").split(",")
-        seat = Seat(query.get("worker", "?"), query.get("group", ""), self.connection.getsockname()[0])
+        address = self.connection.getsockname()[0].removeprefix("::ffff:")  # IPv4's, come in by a socket of IPv6
+        seat = Seat(query.get("worker", "?"), query.get("group", ""), address)
         try:
             if carrying is None:
                 raise TransferFailed("nothing is carried here: offer_transports of the trainer names http alone")

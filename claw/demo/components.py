@@ -28,7 +28,8 @@ CONCURRENCY = 64
 GREEDY_EPISODES = 64
 STOP_REWARD = 0.95
 SESSION_IDLE_S = 1.0
-"""Silence after which a conversation of `--online` is complete: its calls come within milliseconds of each other."""
+"""Silence after which a conversation of `--online` is complete: its calls come within
+milliseconds of each other."""
 LINGER_S = (
     360.0  # at most the trainer keeps offering the last weights: a worker that dies at the end starts its engine again
 )

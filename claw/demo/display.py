@@ -1,4 +1,5 @@
-"""The look of a running demo: one live line on a terminal, a line per batch elsewhere. Everything goes to stderr."""
+"""The look of a running demo: one live line on a terminal, a line per batch elsewhere.
+Everything goes to stderr."""
 
 import sys
 

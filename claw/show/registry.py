@@ -11,6 +11,7 @@ from claw_r1.gateway.control.registry import registry_app
 from claw_r1.gateway.http.server import GracefulServer
 from claw_r1.gateway.serve import PortInUse, bind
 from claw_r1.runtime.tls.doors import DoorTls
+from claw_r1.schemas.http import url_host
 from claw_r1.schemas.registry import Registry
 from claw_r1.schemas.topics import Catalogue
 
@@ -18,7 +19,7 @@ from claw_r1.schemas.topics import Catalogue
 def run_registry(host: str, port: int, catalogue: Catalogue, tls: DoorTls) -> int:
     """Serve until a signal, then 0; prints the URL. Raises CannotRun."""
     running, listener = server(host, port, catalogue, tls)
-    print(f"{tls.scheme}://{host}:{listener.getsockname()[1]}", flush=True)
+    print(f"{tls.scheme}://{url_host(host)}:{listener.getsockname()[1]}", flush=True)
     running.run(sockets=[listener])
     return 0
 

@@ -35,4 +35,5 @@ class RewardsSettings(BaseSettings):
     subject_bytes_max: int = Field(default=64 << 20, ge=1)
     """Bytes of all requests and replies of a subject."""
     requests_bytes_max: int = Field(default=128 << 20, ge=0)
-    """Bytes of calls in memory per slot, which later ones are differences to. Others are read from the log again."""
+    """Bytes of calls in memory per slot, which later ones are differences to. Others are
+    read from the log again."""

@@ -4,7 +4,8 @@ from claw_r1.consumers.errors import ConsumerError
 
 
 class PoolMoves(ConsumerError):
-    """The pool changed at every look, so that it never was at one offset vector: stop the streams, or look again."""
+    """The pool changed at every look, so that it never was at one offset vector: stop the
+    streams, or look again."""
 
 
 class RunUnknown(ConsumerError):

@@ -18,6 +18,9 @@ ROUNDING = 1e-9
 rewards of 0.1, 0.2 and 0.3 add up to 0.6 or 0.6000000000000001, by
 the calls that they were given to."""
 
+ROUNDING_AT_0 = 1e-12
+"""The same where rewards cancel out: 0.1 + 0.2 - 0.3 is 5.6e-17."""
+
 
 class CallState(NamedTuple):
     """The state that a call was made in: equal prompts are one state; else calls of one line are compared at one depth
@@ -57,7 +60,7 @@ Advantages = Callable[[ReturnGroups], list[list[Advantage]]]
 
 def are_equal(returns: Sequence[float]) -> bool:
     """Returns whether no two of them differ by more than `ROUNDING`. returns: one at least."""
-    return math.isclose(max(returns), min(returns), rel_tol=ROUNDING)
+    return math.isclose(max(returns), min(returns), rel_tol=ROUNDING, abs_tol=ROUNDING_AT_0)
 
 
 def grpo(returns: Sequence[float]) -> list[float]:
@@ -180,7 +183,8 @@ class Estimator:
     """The divisor of the summed losses under `norm: auto`: the trained tokens of the batch, or trajectories x
     `loss_length`."""
     over_batch: bool = False
-    """The returns of all groups of one batch are compared with each other; a single group then has no advantages."""
+    """The returns of all groups of one batch are compared with each other; a single group
+    then has no advantages."""
     by_state: bool = False
     """Calls are compared by the state that they were made in; their returns then carry it."""
     critic: bool = False

@@ -25,6 +25,7 @@ from claw_r1.datapool.batch.shares import environment_of_group
 from claw_r1.datapool.batch.spec import BatchSpec
 from claw_r1.datapool.fold import bounds
 from claw_r1.datapool.fold.readiness import EVICTED, is_evicted
+from claw_r1.schemas.evaluation import reaches
 from claw_r1.schemas.events import GroupRecord
 from claw_r1.schemas.http import Channel
 
@@ -238,14 +239,12 @@ def _reward_missing(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
 
 
 def _reward_mean(group: PooledGroup, spec: BatchSpec) -> Refusal | None:
-    if not group.returns or (spec.reward_mean_min is None and spec.reward_mean_max is None):
+    if not group.returns:
         return None
-    # Exact: a rounded sum puts equal returns beside a bound that
-    # they are on.
-    mean = statistics.mean(group.returns)
-    if spec.reward_mean_min is not None and mean < spec.reward_mean_min:
+    mean = statistics.fmean(group.returns)
+    if spec.reward_mean_min is not None and not reaches(mean, spec.reward_mean_min):
         return Refusal("never", "reward_mean_low")
-    if spec.reward_mean_max is not None and mean > spec.reward_mean_max:
+    if spec.reward_mean_max is not None and not reaches(spec.reward_mean_max, mean):
         return Refusal("never", "reward_mean_high")
     return None
 

@@ -23,7 +23,8 @@ RATIO_FLAWS = frozenset(
     {"greedy", "top_p", "top_k", "min_p", "penalties", "constrained", "logprobs", "logprobs_mismatch"}
     | {"spans", "spans_unknown", "spans_mismatch", "version_unknown", "policy_run_mixed"}
 )
-"""Reasons of a step that is not trainable by which only the ratio to its policy is lost: its ids can be imitated."""
+"""Reasons of a step that is not trainable by which only the ratio to its policy is lost:
+its ids can be imitated."""
 ID_FLAWS = frozenset({"prompt_ids", "token_ids"})
 """Without them the trainer renders its messages."""
 IMITABLE_FLAWS = RATIO_FLAWS | ID_FLAWS

@@ -48,7 +48,8 @@ ON_TRAJECTORY: dict[type[Event], Handler] = {
     TrajectoryAbandoned: trajectory.abandoned,
 }
 DECISIONS = frozenset({TrajectoryAbandoned, GroupClosed, TrajectoryEvicted})
-"""Decisions that a reactor may have made are no sign of life: it must not change the id of its own next decision."""
+"""Decisions that a reactor may have made are no sign of life: it must not change the id of
+its own next decision."""
 NEW_TRAJECTORY = TrajectoryState()
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from claw_r1.schemas.evaluation import EvaluatedTask
+from claw_r1.schemas.evaluation import EvaluatedTask, reaches
 
 TASK = EvaluatedTask(version=20, kind="sample", task=3, tasks=32, samples=4, every=10, solved=0.999)
 
@@ -13,6 +13,14 @@ def test_tags_are_read_as_they_were_written() -> None:
     """In any order, among other tags."""
     assert EvaluatedTask.of(["mine", *reversed(TASK.tags())]) == TASK
     assert (TASK.parts, TASK.size, TASK.part) == (64, 4, ("sample", 3))
+
+
+def test_a_bound_is_reached_but_for_rounding() -> None:
+    """By the calls to which they are given, rewards of 0.1, 0.2 and 0.7 add up to 1 or a little less."""
+    assert 0.1 + (0.2 + 0.7) < 1.0
+    assert reaches(0.1 + (0.2 + 0.7), 1.0)
+    assert reaches(-0.3, -(0.1 + 0.2))
+    assert not reaches(0.999999, 1.0)
 
 
 def test_tags_say_whether_their_tasks_are_held_out() -> None:

@@ -1,4 +1,5 @@
-"""The owner of an `out_dir`: a run that finds the batches of another one there writes nothing, neither into the folder nor to the log."""
+"""The owner of an `out_dir`: a run that finds the batches of another one there writes nothing, neither into
+the folder nor to the log."""
 
 import json
 from pathlib import Path

@@ -13,7 +13,7 @@ From the first evaluation on, the tags give the interval in versions, so the nex
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb, inf
 from pathlib import Path
@@ -23,9 +23,9 @@ import structlog
 
 from claw_r1.datapool.batch.candidates import member_of
 from claw_r1.schemas.envelopes import decision_id, envelope
-from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask
-from claw_r1.schemas.events import GroupRecord, TrajectoryRecord, VersionEvaluated
-from claw_r1.schemas.http import Channel
+from claw_r1.schemas.evaluation import EpisodeKind, EvaluatedTask, reaches
+from claw_r1.schemas.events import GroupRecord, RewardSlot, StepRecord, TrajectoryRecord, VersionEvaluated
+from claw_r1.schemas.http import CallKind, Channel, kind_tag
 from claw_r1.trainer.dependencies import TrainerDependencies
 from claw_r1.trainer.progress import TrainingProgress
 from claw_r1.trainer.settings import TrainerSettings
@@ -62,11 +62,16 @@ def worth(row: TrajectoryRecord) -> float | None:
     return row.return_total if row.status == "completed" else 0.0
 
 
-def is_judged(row: TrajectoryRecord) -> bool:
-    """Returns whether it has its return, or a scorer gives none."""
-    if worth(row) is not None:
+def is_judged(row: TrajectoryRecord, steps: Iterable[StepRecord]) -> bool:
+    """Returns whether it has its return, or a scorer gives none: to the whole, or to each of its calls."""
+    if worth(row) is not None or _has_word(row.rewards):
         return True
-    return any(slot.verdict or slot.failed is not None for slot in row.rewards)
+    scored = [step.rewards for step in steps if kind_tag(CallKind.SIDE) not in step.tags]
+    return bool(scored) and all(map(_has_word, scored))
+
+
+def _has_word(slots: Iterable[RewardSlot]) -> bool:
+    return any(slot.verdict or slot.failed is not None for slot in slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +82,11 @@ class EvaluatedGroup:
     record: GroupRecord
     rows: Sequence[TrajectoryRecord]
     waits: bool = False
-    """A required reward may still come."""
+    """A verdict on it may still come."""
 
     @property
     def is_over(self) -> bool:
         return self.record.closed or (len(self.rows) >= self.task.size and all(map(is_over, self.rows)))
-
-    @property
-    def is_judged(self) -> bool:
-        over = filter(is_over, self.rows)
-        return not self.waits and all(map(is_judged, over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def score(parts: Sequence[EvaluatedGroup], run_id: str) -> Score:
         pairs = [(row, value) for row in rows if (value := worth(row)) is not None]
         returns[part.task.kind].append([value for _, value in pairs])
         if part.task.kind == "sample":
-            solutions.append([row.status == "completed" and value >= task.solved for row, value in pairs])
+            solutions.append([row.status == "completed" and reaches(value, task.solved) for row, value in pairs])
     counted = sum(map(len, (*returns["greedy"], *returns["sample"])))
     greedy = [value for values in returns["greedy"] for value in values]
     shares: dict[str, float] = {}
@@ -167,7 +167,7 @@ class OpenEvaluation:
     @property
     def is_whole(self) -> bool:
         """Every group of it is over and judged."""
-        return self.is_played and all(group.is_judged for group in self.parts.values())
+        return self.is_played and not any(group.waits for group in self.parts.values())
 
 
 class Evaluations:
@@ -189,11 +189,12 @@ class Evaluations:
         self._publisher = publisher
         self._writer = writer
         self._settled = set(evaluated)
-        self._best: dict[bool, float] = {}
-        """By whether the tasks are held out: figures of other tasks are not compared."""
+        self._best: dict[bool, tuple[float, int]] = {}
+        """Figure and version by whether the tasks are held out: figures of other tasks are not compared."""
         for event in evaluated.values():
             if event.best and (figure := _figure(event)) is not None:
-                self._best[bool(event.held_out)] = max(figure, self._best.get(bool(event.held_out), figure))
+                best = figure, event.version
+                self._best[bool(event.held_out)] = max(best, self._best.get(bool(event.held_out), best))
         self._open: dict[int, OpenEvaluation] = {}
         self._every: int | None = None
         self._now_s = now_s
@@ -248,23 +249,22 @@ class Evaluations:
         if rows is not None:
             evaluation = evaluation or OpenEvaluation(self._now_s())
             self._open[task.version] = evaluation
-            waits = self._lacks_reward(record)
+            waits = self._awaits_verdict(record)
             evaluation.take(EvaluatedGroup(task, record, rows, waits))
         if evaluation is not None:
             evaluation.see(record, self._now_s())
 
-    def _lacks_reward(self, record: GroupRecord) -> bool:
-        """Returns whether a reward that batches require may still come."""
+    def _awaits_verdict(self, record: GroupRecord) -> bool:
+        """Returns whether an episode has no return yet, or a reward that batches wait for may still come."""
         spec = self._settings.spec
-        if not spec.rewards_required:
-            return False
+        is_required = bool(spec.rewards_required) and spec.reward_missing != "reject"
         members = self._dependencies.pool.members(record)
         if members is None:
             return True  # the pool has moved on since
         for row, steps in members:
             if row.status == "completed" and is_over(row):
-                member = member_of(record, row, steps, spec)
-                if None in member.lacks.values():
+                lacks = member_of(record, row, steps, spec).lacks if is_required else {}
+                if None in lacks.values() or not is_judged(row, steps):
                     return True
         return False
 
@@ -300,7 +300,7 @@ class Evaluations:
             )
         parts = list(evaluation.parts.values())
         outcome = score(parts, self._settings.run_id)
-        figure, is_best = outcome.figure, self._is_best(outcome)
+        figure, is_best = outcome.figure, self._is_best(version, outcome)
         export = self._keep(version) if is_best else None
         self._dependencies.journal.commit(self._event(version, outcome, export, best=is_best))
         log.info(
@@ -312,7 +312,7 @@ class Evaluations:
             held_out=outcome.held_out,
         )
         if figure is not None and is_best:
-            self._best[outcome.held_out] = figure
+            self._best[outcome.held_out] = figure, version
             for old in list(self._publisher.exports.glob("best-*")):
                 if export is not None and old != export:
                     remove(old)
@@ -320,15 +320,16 @@ class Evaluations:
         for group_id in self._open.pop(version).progress:
             self._dependencies.pool.forget(group_id)
 
-    def _is_best(self, outcome: Score) -> bool:
-        """Returns whether no version was better.
+    def _is_best(self, version: int, outcome: Score) -> bool:
+        """Returns whether no version was better, nor a later one as good: verdicts may come in another order.
 
         Trained tasks outdo no held-out ones: they measure memorisation.
         """
         figure, held_out = outcome.figure, outcome.held_out
         if figure is None or (True in self._best and not held_out):
             return False
-        return figure >= self._best.get(held_out, figure)
+        best = figure, version
+        return best >= self._best.get(held_out, best)
 
     def _event(self, version: int, outcome: Score, export: Path | None, *, best: bool) -> VersionEvaluated:
         run_id = self._settings.run_id

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class WeightServer(Protocol):
-    """The server that workers fetch a version from: `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
+    """The server that workers fetch a version from:
+    `claw_r1.weights.transfer_server.TransferServer`, or a fake."""
 
     @property
     def url(self) -> str:

@@ -50,7 +50,8 @@ class Gloo:
 
 
 class Nccl:
-    """Between GPUs, through a buffer of this process's device and one in pinned memory. Proved on no GPU so far."""
+    """Between GPUs, through a buffer of this process's device and one in pinned memory.
+    Proved on no GPU so far."""
 
     def __init__(self, store: "Store", rank: int, world: int, _: str) -> None:
         import torch

@@ -18,7 +18,8 @@ class QueueQuery(FilterQuery):
     overlap: int = Field(default=1, ge=1, le=100)
     """The number of people that each item is for."""
     people: tuple[Id, ...] = Field(default=(), max_length=100)
-    """People who share the items: each item is for `overlap` of them, by lot; empty: all items are for everybody."""
+    """People who share the items: each item is for `overlap` of them, by lot; empty: all
+    items are for everybody."""
     evaluation: bool = False
     """Includes evaluation, whose trajectories are not trained; a filter with a channel overrides it."""
     limit: int = Field(default=50, ge=1, le=500)

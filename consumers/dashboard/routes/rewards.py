@@ -1,4 +1,5 @@
-"""`/api/v1/rewards`: scorers' rewards and agreement, evidence of verdicts, trials of scorers. Nothing is written."""
+"""`/api/v1/rewards`: scorers' rewards and agreement, evidence of verdicts, trials of
+scorers. Nothing is written."""
 
 import math
 from itertools import combinations

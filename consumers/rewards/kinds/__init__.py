@@ -37,7 +37,8 @@ class ScorerSettings(BaseModel):
     scope: Scope
     """The subject of one verdict."""
     pure: bool = True
-    """The verdict depends on content alone, so that equal content is judged once and history can be scored again."""
+    """The verdict depends on content alone, so that equal content is judged once and
+    history can be scored again."""
     timeout_s: float = Field(default=30.0, gt=0)
     """For one subject, tries and waiting included."""
     price_per_million: float | None = Field(default=None, ge=0)

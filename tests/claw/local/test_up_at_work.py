@@ -90,8 +90,8 @@ def test_a_stack_outlives_a_kafka_that_is_not_its_own(
         assert kafka is not None
         kafka.signal(signal.SIGSTOP)
         for deaths in range(RestartBudget().restarts_max + 1):
-            until(lambda deaths=deaths: person.component("streams").restarts == deaths)  # type: ignore[misc]  # mypy cannot infer it
-            os.kill(person.component("streams").pid or 0, signal.SIGKILL)
+            until(lambda deaths=deaths: person.component("streams").restarts >= deaths)  # type: ignore[misc]  # mypy cannot infer it
+            os.kill(until(lambda: person.component("streams").pid), signal.SIGKILL)
         until(lambda: person.component("streams").restarts > RestartBudget().restarts_max)
         assert person.component("gateway") == gateway
         begun = (streams_log := person.run_dir / "logs" / "streams.log").stat().st_size
@@ -99,4 +99,6 @@ def test_a_stack_outlives_a_kafka_that_is_not_its_own(
         until(lambda: b"streams_assigned" in streams_log.read_bytes()[begun:])
         assert read_manager(person.run_dir) is not None
     finally:
+        if local_broker.process is not None:
+            local_broker.process.signal(signal.SIGCONT)
         person.types("down")

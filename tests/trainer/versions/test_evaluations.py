@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from msgspec import structs
 
+from claw_r1.datapool.runs import Run
 from claw_r1.datapool.view.view import TOPICS, PoolView
 from claw_r1.eventlog.memory import MemoryLog
 from claw_r1.eventlog.records import Record
@@ -197,6 +198,7 @@ SAID_NOTHING = facts.reward("e", "t0", None, verdict=facts.verdict(), **STYLE)
         (SPEC, None, [facts.gave_up("e", "t0")], (0, 1, None, False)),
         (JUDGED_LATER, 1.0, [SAID], (1, 0, 1.5, True)),
         (JUDGED_LATER, 1.0, [facts.gave_up("e", "t0")], (1, 0, 1.0, True)),
+        (SPEC, None, [facts.gave_up("e", "t0", call_id=f"c{n}") for n in range(2)], (0, 1, None, False)),
     ],
 )
 def test_an_evaluation_is_concluded_once_it_is_judged(tmp_path, spec, outcome, later, says):
@@ -319,7 +321,7 @@ def test_nothing_is_a_figure_too(tmp_path):
         for n, g in ((0, -1.0), (1, 0.0))
     ]
     resumed, _ = watching(tmp_path, pooled([]).pool, 2, evaluated=worth)
-    assert resumed._best == {False: 0.0}
+    assert resumed._best == {False: (0.0, 1)}
 
 
 def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_path):
@@ -332,6 +334,34 @@ def test_the_best_of_held_out_tasks_need_not_beat_figures_of_trained_ones(tmp_pa
     evaluations.look()
     said = [(event.version, event.held_out, event.best) for event in committed]
     assert said == [(2, False, True), (4, True, True), (6, True, False)]
+
+
+def test_a_version_whose_verdicts_come_late_does_not_outdo_a_later_one_as_good(tmp_path):
+    """Training went on meanwhile; the run's record names the version whose export is kept."""
+    pool, log = ReadRows(), MemoryLog(LogSettings(partitions=2))
+    evaluations, committed = watching(tmp_path, pool, 9)
+    for version, value in ((4, None), (8, 0.5), (4, 0.5), (6, None), (6, 0.75)):
+        (tmp_path / f"{version:08d}-export").mkdir(exist_ok=True)
+        task = part(version, "greedy", 0, tasks=1, samples=0)
+        apply_to(pool, log, group(f"e{version}", [value], version=version, channel="val", tags=task.tags()))
+        evaluations.look()
+    assert [(event.version, event.best) for event in committed] == [(8, True), (4, False), (6, True)]
+    run = Run(RUN)
+    for event in committed:
+        run.take(event)
+    assert run.best.version == 6
+    assert [path.name for path in tmp_path.glob("best-*")] == ["best-00000006-export"]
+
+
+def test_an_evaluation_waits_for_no_reward_that_batches_do_not_wait_for(tmp_path):
+    """By `reward_missing: reject` what has not come is final."""
+    spec = JUDGED_LATER.model_copy(update={"reward_missing": "reject"})
+    tags = part(4, "greedy", 0, tasks=1, samples=0).tags()
+    played = pooled(group("e", [1.0], version=4, channel="val", tags=tags, temperature=0.0))
+    (tmp_path / "00000004-export").mkdir()
+    evaluations, committed = watching(tmp_path, played.pool, 4, spec=spec)
+    evaluations.look()
+    assert [event.greedy for event in committed] == [1.0]
 
 
 @pytest.mark.parametrize("resumed", [False, True])
