@@ -71,6 +71,7 @@ MOVING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
+    KafkaError._WAIT_COORD,  # nobody to ask where it is, either: a broker that hung
 )
 """Partitions, or the coordinator of a group, are between two brokers, or their only one is starting or was fenced for a moment.
 confluent-kafka calls some of these retriable only within transactions."""

@@ -49,7 +49,7 @@ class Lister:
         return SimpleNamespace(topics=topics, brokers=self.brokers)
 
 
-@pytest.mark.parametrize("code", [14, 15, 16, *MOVING])
+@pytest.mark.parametrize("code", sorted({14, 15, 16, KafkaError._WAIT_COORD, *MOVING}))
 def test_a_coordinator_or_leader_that_moves_is_asked_again(code: int) -> None:
     """confluent-kafka calls these retriable within transactions alone; a program that ended of them lost nothing but itself."""
     assert heals(KafkaError(code))
