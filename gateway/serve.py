@@ -37,7 +37,7 @@ from claw_r1.runtime.monitoring.registry import watch_certificate, watch_disk
 from claw_r1.runtime.monitoring.server import monitored
 from claw_r1.runtime.monitoring.tracing import traced
 from claw_r1.schemas.api_keys import is_loopback, parse_key
-from claw_r1.schemas.http import url_host
+from claw_r1.schemas.http import family_of, url_host
 from claw_r1.schemas.keys import group_key
 from claw_r1.schemas.topics import CALLS
 
@@ -142,9 +142,8 @@ def raise_files_max(settings: GatewaySettings) -> None:
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A listening socket; others of this user may listen on the port of a `shared` one, too. Raises PortInUse."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), backlog=BACKLOG, family=family, reuse_port=shared)
+        return socket.create_server((host, port), backlog=BACKLOG, family=family_of(host), reuse_port=shared)
     except OSError as error:
         raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from error
 

@@ -12,6 +12,8 @@ from typing import Literal, Self, get_args
 FRONT = "evaluation."
 EpisodeKind = Literal["greedy", "sample"]
 ROUNDING = 1e-9
+"""A difference of returns that is no more of the larger one is none: rewards of 0.1, 0.2 and 0.3 add up to 0.6 or
+0.6000000000000001, by the calls that they were given to."""
 NUMBERS_END = 1 << 31
 """Larger numbers, or their products, would not fit the event that says the outcome; tags are free, so that
 anybody may write them."""

@@ -1,8 +1,9 @@
 """Words that rooms share over HTTP: headers, the version spans of a reply, the label of a policy version, channels.
 
-Invariant: these words are written here and nowhere else, and this module imports nothing that has to be loaded.
+Invariant: these words are written here and nowhere else, and this module imports nothing that a process which speaks HTTP has not loaded.
 """
 
+import socket
 from functools import lru_cache
 from typing import Final
 
@@ -121,6 +122,11 @@ def url_host(host: str) -> str:
     ('[fd00::7]', 'gpu1.lan')
     """
     return f"[{host}]" if ":" in host else host
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """The family of a socket that listens at this host."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def adapter_run(run_id: str) -> str:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from claw_r1.schemas.http import WEIGHTS_HEADER, url_host
+from claw_r1.schemas.http import WEIGHTS_HEADER, family_of, url_host
 from claw_r1.weights.carry.carrying import Carrying, Seat, is_gone
 from claw_r1.weights.errors import NotStaged, TransferFailed
 from claw_r1.weights.manifest import WeightsManifest
@@ -206,7 +206,7 @@ def _cut(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 class _Listener(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], versions: TransferServer) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.address_family = family_of(address[0])
         super().__init__(address, _Handler)
         self.versions = versions
 

@@ -11,6 +11,7 @@ from typing import Any
 from claw_r1.agentflow.settings import AgentFlowSettings, FlowSettings
 from claw_r1.claw.answers import Answer
 from claw_r1.claw.errors import CannotRun
+from claw_r1.claw.show.doctor.access import LISTS
 from claw_r1.consumers.quality.settings import QualitySettings
 from claw_r1.consumers.rewards.settings import RewardsSettings
 from claw_r1.datapool import FOLD_VERSION
@@ -155,17 +156,8 @@ def _lists(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: role -> gran
     without them. old: None of a version that did not tell them, as 0.1.0."""
     wider = sorted(role for role in now if old is None or set(now[role]) - set(old.get(role, ())))
     if wider:
-        who = "not told by that version"
-        if old is not None:
-            who = f"more for {', '.join(wider)}"
-        ways = (
-            "`claw topics acls --apply`, or for Strimzi's users "
-            "`claw topics manifests --kind KafkaUser`, and apply that"
-        )
-        yield _says(
-            "warning",
-            f"access lists, where Kafka has some: {who}; before anything is restarted {ways}",
-        )
+        who = "not told by that version" if old is None else f"more for {', '.join(wider)}"
+        yield _says("warning", f"access lists, where Kafka has some: {who}; before anything is restarted {LISTS}")
 
 
 def _schemas(old: Any, now: Any) -> Iterator[dict[str, str]]:  # Any: id -> name, fingerprint

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from claw_r1.consumers.errors import ConsumerError
 from claw_r1.consumers.web.settings import PageSettings
 from claw_r1.schemas.api_keys import is_loopback
-from claw_r1.schemas.http import url_host
+from claw_r1.schemas.http import family_of, url_host
 
 log = structlog.get_logger()
 
@@ -33,9 +33,8 @@ class PageServer(uvicorn.Server):
 
 def bind_page(settings: PageSettings) -> socket.socket:
     """A listening socket. Raises PortTaken."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), backlog=BACKLOG, family=family)
+        return socket.create_server((settings.host, settings.port), backlog=BACKLOG, family=family_of(settings.host))
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
         raise PortTaken(f"cannot listen on {where}: {error.strerror}; choose another --port") from error

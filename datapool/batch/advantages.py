@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-EPSILON = 1e-4
-ROUNDING = 1e-9
-"""A difference that is no more of the largest return is none:
-rewards of 0.1, 0.2 and 0.3 add up to 0.6 or 0.6000000000000001, by
-the calls that they were given to."""
+from claw_r1.schemas.evaluation import ROUNDING
 
+EPSILON = 1e-4
 ROUNDING_AT_0 = 1e-12
-"""The same where rewards cancel out: 0.1 + 0.2 - 0.3 is 5.6e-17."""
+"""`ROUNDING` where rewards cancel out: 0.1 + 0.2 - 0.3 is 5.6e-17."""
 
 
 class CallState(NamedTuple):

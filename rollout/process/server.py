@@ -21,7 +21,7 @@ from claw_r1.rollout.process.command import arguments, environment
 from claw_r1.rollout.settings import RolloutSettings
 from claw_r1.runtime.processes import child
 from claw_r1.runtime.processes.reaper import KILL_NOW, reaped
-from claw_r1.schemas.http import url_host
+from claw_r1.schemas.http import family_of, url_host
 
 log = structlog.get_logger()
 
@@ -108,7 +108,7 @@ def open_log(path: Path | None) -> IO[str]:
 
 def listening(host: str, port: int) -> socket.socket:
     """A socket there, of the family that the address has. Raises OSError."""
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    return socket.create_server((host, port), family=family_of(host))
 
 
 def free_port(host: str) -> int:

@@ -18,6 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from claw_r1.schemas.http import family_of
+
 if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup, Store
@@ -119,8 +121,7 @@ def store_at(rank: int, host: str, port: int) -> "Store":
 
     if rank > 0:
         return TCPStore(host, port, is_master=False, timeout=FOREVER)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family)
+    listener = socket.create_server((host, port), family=family_of(host))
     port = listener.getsockname()[1]
     say(f"listening {port}")
     return TCPStore(
